@@ -48,6 +48,8 @@ class ClassicGroup(ClassicPhases):
     """True if members of the classic protocol may join it as it is."""
     consumer: Final = None
     """For members of the consumer protocol, once it is upgraded."""
+    share: Final = None
+    expires: Final = True
 
     def __init__(self, group_id: str, outbox: Outbox, limits: Callable[[], Limits], new_id: Callable[[], str]) -> None:
         super().__init__(group_id, outbox, limits)

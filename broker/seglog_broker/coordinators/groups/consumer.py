@@ -5,11 +5,10 @@ assignment of that epoch. Each member is reconciled towards it by itself: it get
 it has, and only then others get them. A member epoch is that of the target assignment which the member has reached.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from collections.abc import Set as AbstractSet
-from enum import StrEnum
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from seglog_broker.coordinators.groups.assigned_group import AssignedGroup, GroupState
 from seglog_broker.coordinators.groups.assignors import NOTHING
 from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
 from seglog_broker.coordinators.groups.consumer_core import REVOCATION, SESSION, ConsumerCore
@@ -28,7 +27,6 @@ from seglog_broker.coordinators.groups.consumer_requests import (
     ConsumerHeartbeatResult,
     check_heartbeat,
 )
-from seglog_broker.coordinators.groups.consumer_state import size_of_member
 from seglog_broker.coordinators.groups.membership import (
     CONSUMER_PROTOCOL_TYPE,
     TOLD_MAX,
@@ -39,26 +37,15 @@ from seglog_broker.coordinators.groups.membership import (
     warn_of_silence,
 )
 from seglog_broker.coordinators.groups.topics import Topics
-from seglog_broker.coordinators.state_machine import Answer, Now, Outbox, Record, StateMachine
-from seglog_protocol.errors import FencedMemberEpochError, GroupError, NonEmptyGroupError, StaleMemberEpochError
+from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
+from seglog_protocol.errors import FencedMemberEpochError, GroupError, StaleMemberEpochError
 from seglog_protocol.steps import Steps, finished, no_steps
 
 DOWNGRADE_POLICIES: Final = frozenset({"downgrade", "bidirectional"})
 """Values of group.consumer.migration.policy."""
 
 
-class GroupState(StrEnum):
-    """Kafka's words for the state of a group."""
-
-    EMPTY = "Empty"
-    ASSIGNING = "Assigning"
-    """The group epoch has no target assignment yet."""
-    RECONCILING = "Reconciling"
-    """A member has not reached the target assignment yet."""
-    STABLE = "Stable"
-
-
-class ConsumerGroup(StateMachine):
+class ConsumerGroup(AssignedGroup):
     """A group of the consumer protocol.
 
     - The answer to a request is true when all records that the group appended before, or with it, are durable.
@@ -72,6 +59,9 @@ class ConsumerGroup(StateMachine):
 
     kind: Final = "consumer"
     protocol_type: Final = CONSUMER_PROTOCOL_TYPE
+    expires: Final = True
+    """Without members and committed offsets it is forgotten."""
+    share: Final = None
 
     def __init__(
         self,
@@ -81,10 +71,9 @@ class ConsumerGroup(StateMachine):
         new_id: Callable[[], str],
         topics: Topics,
     ) -> None:
-        super().__init__(group_id, outbox)
-        self._new_id = new_id
         self._core = ConsumerCore(group_id, outbox, limits, topics)
-        self._state = self._core.state
+        super().__init__(group_id, outbox, self._core.state, self._core.epochs)
+        self._new_id = new_id
         self.regexes = self._core.regexes
         """The regular expressions of its members."""
         self.classic = ClassicMembership(self._core, outbox, new_id)
@@ -115,11 +104,6 @@ class ConsumerGroup(StateMachine):
     # --- What it is ---------------------------------------------------------------------------------------------------
 
     @property
-    def generation(self) -> int:
-        """The group epoch of the latest change, under the name that it has in classic groups; 0 before the first."""
-        return self._state.group_epoch
-
-    @property
     def state(self) -> GroupState:
         """Kafka's word for its state."""
         state = self._state
@@ -132,16 +116,6 @@ class ConsumerGroup(StateMachine):
         return GroupState.RECONCILING
 
     @property
-    def is_empty(self) -> bool:
-        """True if it has no members."""
-        return not self._state.members
-
-    @property
-    def is_unused(self) -> bool:
-        """True if it never had members."""
-        return self.is_empty and self._state.group_epoch == 0
-
-    @property
     def empty_since_ms(self) -> int | None:
         """Wall time (ms) at which it became empty; None while it has members, or if it never had any.
 
@@ -150,29 +124,9 @@ class ConsumerGroup(StateMachine):
         return self._core.empty_since_ms if self.is_empty else None
 
     @property
-    def subscribed_topics(self) -> AbstractSet[str]:
-        """The names of the topics that its members read, whether they exist or not."""
-        return self._state.name_sets.all_names
-
-    @property
-    def size(self) -> int:
-        """Bytes that it takes of the budget for members."""
-        return self._state.size
-
-    def size_of(self, member_id: str) -> int | None:
-        """Bytes that a member takes of the budget for members; None if it is not in the group."""
-        member = self._state.members.get(member_id)
-        return None if member is None else size_of_member(member)
-
-    @property
     def deadline_ms(self) -> int | None:
         """When ``advance`` has something to do, ms of the monotonic clock; None: only after another request."""
         return self._core.deadlines.earliest()
-
-    @property
-    def members(self) -> Collection[Member]:
-        """Its members."""
-        return self._state.members.values()
 
     @property
     def may_be_classic(self) -> bool:
@@ -185,7 +139,7 @@ class ConsumerGroup(StateMachine):
 
     def described_as_classic(self, now: Now) -> GroupDescription:
         """A description as if all its members used the classic protocol."""
-        return as_classic(self.describe(now))
+        return as_classic(self.describe(now), self.kind)
 
     def describe(self, now: Now) -> ConsumerGroupDescription:
         """A description for admins."""
@@ -195,7 +149,16 @@ class ConsumerGroup(StateMachine):
             self._state.group_epoch,
             self._state.group_epoch if self.is_empty else self._state.assignment_epoch,
             self._core.preferred_assignor(),
-            Each(self.members, lambda member: describe_member(self._core, member, now)),
+            Each(
+                self.members,
+                lambda member: describe_member(
+                    member,
+                    self._state.targets.get(member.member_id, NOTHING),
+                    self._core.topics,
+                    self._core.session_timeout_ms(member),
+                    now.monotonic_ms - self._core.last_seen.get(member.member_id, now.monotonic_ms),
+                ),
+            ),
         )
 
     # --- Requests of members ------------------------------------------------------------------------------------------
@@ -323,17 +286,6 @@ class ConsumerGroup(StateMachine):
             group=self.key,
         )
 
-    def check_delete(self) -> None:
-        """Raise NonEmptyGroupError unless the group is empty."""
-        if not self.is_empty:
-            hosts = [(member.member_id, member.subscription.client_host) for member in self.members]
-            raise NonEmptyGroupError.of(self.key, hosts)
-
-    def delete(self) -> None:
-        """Append tombstones for all that the group has written. Nothing may be asked of it any more."""
-        self._state.delete()
-        self._state.journal.append()
-
     # --- Time, and what goes on outside -------------------------------------------------------------------------------
 
     def advance(self, now: Now) -> None:
@@ -354,20 +306,6 @@ class ConsumerGroup(StateMachine):
         """End a member's session before its deadline. Raises UnknownMemberError."""
         self._core.remove([self._core.find(member_id).member_id], now)
         self._state.journal.append()
-
-    def rebalance(self, now: Now) -> None:  # noqa: ARG002 - as ClassicGroup's
-        """Begin another epoch, if there are members, as if another one had joined."""
-        if not self.is_empty:
-            self._core.begin_epoch()
-            self._state.journal.append()
-
-    def write_failed(self, now: Now) -> None:  # noqa: ARG002 - as ClassicGroup's
-        """As ``StateMachine.write_failed``: records that are not durable are written again with the next ones."""
-        self._state.journal.write_failed()
-
-    def replay(self, record: Record) -> Steps[None]:
-        """As ``StateMachine.replay``."""
-        return self._state.replay(record)
 
     def restored(self, now: Now) -> None:
         """Go on from the records that were replayed. Sessions of members begin now."""

@@ -61,7 +61,7 @@ class ClassicMembership:
         """Restart a member's session timer. Raises the GroupError that tells it what to do."""
         member = self._find(member_id, generation, instance_id)
         self._core.live_on(member, now)
-        self._core.look_at_topics()
+        self._core.epochs.look()
         self._core.state.journal.append()
         if self._core.is_behind(member):
             raise self._join_again(member, now)

@@ -1,11 +1,11 @@
 """The core of a group of the consumer protocol: members of either protocol, target assignment, reconciliation."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from seglog_broker.coordinators.deadlines import Deadlines
-from seglog_broker.coordinators.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber
+from seglog_broker.coordinators.groups.assignors import ASSIGNORS, NOTHING, Assignment
 from seglog_broker.coordinators.groups.consumer_member import (
     AWAY_EPOCH,
     JOINING_EPOCH,
@@ -16,12 +16,13 @@ from seglog_broker.coordinators.groups.consumer_member import (
     Subscription,
 )
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState
+from seglog_broker.coordinators.groups.epochs import Epochs, subscribers_of
 from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.topics import TopicRegexes, Topics, TopicSize
 from seglog_broker.coordinators.state_machine import Now, Outbox
 from seglog_broker.texts import counted
 from seglog_protocol import errors
-from seglog_protocol.steps import ITEMS_A_STEP, Pace, Steps, finished
+from seglog_protocol.steps import ITEMS_A_STEP, Steps
 from seglog_protocol.texts import members_text
 
 SESSION: Final = "session "
@@ -49,12 +50,7 @@ class ConsumerCore:
         """Last heartbeat by member id, monotonic ms."""
         self.empty_since_ms: int | None = None
         """Wall time (ms) at which the group became empty; undefined while it has members."""
-        self._topics_version = -1
-        """The version of ``topics`` at the last look."""
-        self._is_hash_due = False
-        """True if the group epoch has begun without another look at the topics."""
-        self._assigning: Steps[None] | None = None
-        """The computation of the assignment. All requests wait for it, and each does a step of it in its turn."""
+        self.epochs: Final = Epochs(self.state, topics, self._assign)
 
     # --- Members ------------------------------------------------------------------------------------------------------
 
@@ -123,7 +119,7 @@ class ConsumerCore:
     def replace(self, old: Member, new: Member) -> None:
         """Replace a static member; ``new`` gets its target assignment."""
         target = self.state.targets.get(old.member_id, NOTHING)
-        self._assigning = None  # it knows the old one
+        self.epochs.restart()  # the computation knows the old one
         self._forget(old.member_id)
         self.state.put_member(new)
         self.state.set_target(new.member_id, target)
@@ -145,7 +141,7 @@ class ConsumerCore:
             regexes.add(self.state.members[member_id].subscription.regex)
             self._forget(member_id)
         self.regexes.drop_unused(regexes)
-        self.begin_epoch()
+        self.epochs.begin()
         if not self.state.members:
             self.empty_since_ms = now.wall_ms
 
@@ -187,8 +183,8 @@ class ConsumerCore:
             self.regexes.drop_unused([before.regex])
         topics_differ |= self.regexes.refresh(now)
         if changed or topics_differ or reassigns or state.group_epoch == 0:
-            self.begin_epoch()
-        yield from self._assigned(now)
+            self.epochs.begin()
+        yield from self.epochs.settled(now)
         updated = self._unchanged(updated)
         if changed or not updated.is_at(state.assignment_epoch):
             updated = yield from self._reconcile(updated, changed, owned, now)
@@ -235,71 +231,10 @@ class ConsumerCore:
                 )
         return False
 
-    def look_at_topics(self) -> None:
-        """Begin another epoch if topics have changed so that this makes a difference."""
-        if self._topics_version < self.topics.version:
-            finished(self._look())
-
-    def begin_epoch(self) -> None:
-        """Begin another epoch."""
-        self.state.set_group_epoch(self.state.group_epoch + 1, self.state.metadata_hash)
-        self._is_hash_due = True
-
-    def _look(self) -> Steps[dict[str, TopicSize] | None]:
-        """Topics that members read, by name; begins an epoch if they differ. None if another one began meanwhile."""
-        state, epoch, version = self.state, self.state.group_epoch, self.topics.version
-        found: dict[str, TopicSize] = {}
-        total = 0
-        pace = Pace()
-        for name in list(state.name_sets.all_names):
-            topic = self.topics.find(name)
-            if topic is not None:
-                found[name] = topic
-                total += hash((int.from_bytes(topic.topic_id), topic.partitions))  # the same in every process
-            if pace.is_due():
-                yield
-        if state.group_epoch != epoch:
-            return None
-        hashed = (total + 2**63) % 2**64 - 2**63
-        if hashed != state.metadata_hash:
-            state.set_group_epoch(epoch if self._is_hash_due else epoch + 1, hashed)
-        self._is_hash_due = False
-        self._topics_version = version
-        return found
-
-    def _assigned(self, now: Now) -> Steps[None]:
-        """Wait for the target assignment of the group epoch, for topics as they are now or later."""
-        state, version = self.state, self.topics.version
-        while self._is_hash_due or self._topics_version < version or state.group_epoch > state.assignment_epoch:
-            if self._assigning is None:
-                self._assigning = self._assign(now)
-            try:
-                next(self._assigning)
-            except StopIteration:
-                self._assigning = None
-            else:
-                yield
-
-    def _assign(self, now: Now) -> Steps[None]:
-        """Make the assignment of the group epoch, unless another epoch begins between two steps."""
+    def _assign(self, found: Mapping[str, TopicSize], epoch: int, now: Now) -> Steps[None]:
+        """Make the assignment of an epoch for the topics that there are."""
         state = self.state
-        found = yield from self._look()
-        epoch = state.group_epoch
-        if found is None or epoch == state.assignment_epoch:
-            return
-        ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
-        subscribers: dict[str, Subscriber] = {}
-        pace = Pace()
-        for member in list(state.members.values()):
-            said = member.subscription
-            key = said.topics, said.regex
-            if key not in ids:  # most members report the same
-                names = state.topics_of(member)
-                ids[key] = frozenset([found[name].topic_id for name in names if name in found])
-                if pace.is_due(len(names)):
-                    yield
-            targets = state.targets.get(member.member_id, NOTHING)
-            subscribers[member.member_id] = Subscriber(ids[key], targets, member.instance_id)
+        subscribers = yield from subscribers_of(state, found)
         sizes = {topic.topic_id: topic.partitions for topic in found.values()}
         assigned = yield from ASSIGNORS[self.preferred_assignor()](subscribers, sizes)
         if state.group_epoch != epoch:
@@ -307,7 +242,7 @@ class ConsumerCore:
         for member_id, target in assigned.items():
             state.set_target(member_id, target)
         state.set_assignment_epoch(epoch, now.wall_ms)
-        if pace.is_due(len(sizes)):
+        if len(sizes) >= ITEMS_A_STEP:
             yield
 
     def _reconcile(

@@ -1,20 +1,17 @@
-"""Groups of the consumer protocol as admins see them."""
+"""Groups to which the broker assigns partitions, as admins see them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment, merged
-from seglog_broker.coordinators.groups.consumer_core import ConsumerCore
+from seglog_broker.coordinators.groups.assignors import Assignment, merged
 from seglog_broker.coordinators.groups.consumer_member import Member
 from seglog_broker.coordinators.groups.consumer_protocol import encode_assignment, encode_subscription
 from seglog_broker.coordinators.groups.membership import (
-    CONSUMER_PROTOCOL_TYPE,
     Each,
     GroupDescription,
     MemberDescription,
 )
 from seglog_broker.coordinators.groups.topics import Topics
-from seglog_broker.coordinators.state_machine import Now
 
 
 class PartitionsOfTopic(NamedTuple):
@@ -60,8 +57,10 @@ class ConsumerGroupDescription(NamedTuple):
     members: Sequence[ConsumerMemberDescription]
 
 
-def describe_member(core: ConsumerCore, member: Member, now: Now) -> ConsumerMemberDescription:
-    """A member of the group."""
+def describe_member(
+    member: Member, target: Assignment, topics: Topics, session_timeout_ms: int, quiet_ms: int
+) -> ConsumerMemberDescription:
+    """A member of a group, with its target assignment."""
     said = member.subscription
     return ConsumerMemberDescription(
         member.member_id,
@@ -72,11 +71,11 @@ def describe_member(core: ConsumerCore, member: Member, now: Now) -> ConsumerMem
         said.client_host,
         sorted(said.topics),
         said.regex,
-        _with_names(merged(member.progress.assigned, member.progress.revoking), core.topics),
-        _with_names(core.state.targets.get(member.member_id, NOTHING), core.topics),
+        _with_names(merged(member.progress.assigned, member.progress.revoking), topics),
+        _with_names(target, topics),
         said.classic is not None,
-        core.session_timeout_ms(member),
-        max(0, now.monotonic_ms - core.last_seen.get(member.member_id, now.monotonic_ms)),
+        session_timeout_ms,
+        max(0, quiet_ms),
     )
 
 
@@ -86,14 +85,14 @@ def _with_names(assignment: Assignment, topics: Topics) -> list[PartitionsOfTopi
     return sorted(found, key=lambda partitions: partitions.topic)
 
 
-def as_classic(group: ConsumerGroupDescription) -> GroupDescription:
+def as_classic(group: ConsumerGroupDescription, kind: str) -> GroupDescription:
     """The group described as a classic one: subscriptions and assignments as classic members encode them."""
     return GroupDescription(
         group.group,
-        "consumer",
+        kind,
         group.state,
         group.group_epoch,
-        CONSUMER_PROTOCOL_TYPE,
+        kind,
         group.assignor,
         "",
         Each(range(len(group.members)), lambda number: _as_classic_member(group.members[number])),

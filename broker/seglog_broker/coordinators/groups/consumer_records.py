@@ -1,4 +1,7 @@
-"""The records of groups of the consumer protocol in ``__consumer_offsets``, as structs of Kafka's."""
+"""The records of groups to which the broker assigns partitions, in ``__consumer_offsets``, as structs of Kafka's.
+
+They are groups of the consumer protocol and share groups.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
@@ -7,6 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
 from seglog_broker.coordinators.groups.consumer_member import ClassicProtocols, MemberState, Progress, Subscription
 from seglog_broker.coordinators.groups.membership import Each
+from seglog_broker.coordinators.groups.shared_topics import ByTopic, NamedPartitions, SharedTopics
 from seglog_broker.coordinators.state_machine import Outbox, Record
 from seglog_protocol.kafka import Message, messages
 from seglog_protocol.steps import Pace, Steps
@@ -24,6 +28,8 @@ class RecordType(IntEnum):
     TARGET_ASSIGNMENT_METADATA = 6
     TARGET_ASSIGNMENT_MEMBER = 7
     CURRENT_MEMBER_ASSIGNMENT = 8
+    SHARED_TOPICS = 15
+    """Of share groups alone (STATE_PARTITION_METADATA), whose other types have the names above and other versions."""
     REGULAR_EXPRESSION = 16
 
 
@@ -49,7 +55,7 @@ class MatchedTopics(NamedTuple):
     matched_ms: int
 
 
-Value = GroupEpoch | AssignmentEpoch | MatchedTopics | Subscription | Progress | Assignment | None
+Value = GroupEpoch | AssignmentEpoch | MatchedTopics | Subscription | Progress | Assignment | SharedTopics | None
 """The value of a record as the state keeps it; None: a tombstone."""
 
 
@@ -68,6 +74,7 @@ _TOMBSTONES_IN_ORDER: Final = (
     RecordType.MEMBER_METADATA,
     RecordType.REGULAR_EXPRESSION,
     RecordType.PARTITION_METADATA,
+    RecordType.SHARED_TOPICS,
     RecordType.METADATA,
 )
 _VALUES_IN_ORDER: Final = (
@@ -77,6 +84,7 @@ _VALUES_IN_ORDER: Final = (
     RecordType.TARGET_ASSIGNMENT_MEMBER,
     RecordType.TARGET_ASSIGNMENT_METADATA,
     RecordType.CURRENT_MEMBER_ASSIGNMENT,
+    RecordType.SHARED_TOPICS,
 )
 
 
@@ -86,77 +94,76 @@ def order_of_record(key: RecordKey, is_tombstone: bool) -> tuple[bool, int, str]
     return (not is_tombstone, order.index(key.type), key.name)
 
 
-def key_struct(group_id: str, key: RecordKey) -> Message:
-    """The key of a record as it is written."""
-    match key.type:
-        case RecordType.METADATA:
-            return messages.ConsumerGroupMetadataKey(group_id=group_id)
-        case RecordType.PARTITION_METADATA:
-            return messages.ConsumerGroupPartitionMetadataKey(group_id=group_id)
-        case RecordType.MEMBER_METADATA:
-            return messages.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=key.name)
-        case RecordType.TARGET_ASSIGNMENT_METADATA:
-            return messages.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
-        case RecordType.TARGET_ASSIGNMENT_MEMBER:
-            return messages.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=key.name)
-        case RecordType.CURRENT_MEMBER_ASSIGNMENT:
-            return messages.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=key.name)
-        case RecordType.REGULAR_EXPRESSION:
-            return messages.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=key.name)
+class Codec(NamedTuple):
+    """Makes and reads the records of a kind of group, whose structs of most values have the same fields."""
+
+    kinds: Mapping[RecordType, tuple[int, str]]
+    """The versions of keys, and the names of structs, without Key or Value."""
+    subscription_value: Callable[[Subscription, list[str]], Message]
+    """Makes a struct; the names of topics are sorted."""
+    read_subscription: Callable[[Any], Subscription]
+    progress_value: Callable[[Progress], Message]
+    read_progress: Callable[[Any], Steps[Progress]]
+
+    def make(
+        self, group_id: str, key: RecordKey, value: Value, in_order: Callable[[frozenset[str]], list[str]]
+    ) -> Record:
+        """A record as it is written; ``in_order`` sorts the names of topics of a subscription."""
+        version, name = self.kinds[key.type]
+        struct = getattr(messages, f"{name}Key")(group_id=group_id)
+        if key.name:
+            is_regex = key.type is RecordType.REGULAR_EXPRESSION
+            setattr(struct, "regular_expression" if is_regex else "member_id", key.name)
+        cls = getattr(messages, f"{name}Value")
+        written: Message | None = None
+        match value:
+            case GroupEpoch():
+                written = cls(epoch=value.epoch, metadata_hash=value.metadata_hash)
+            case AssignmentEpoch():
+                written = cls(assignment_epoch=value.epoch, assignment_timestamp=value.assigned_ms)
+            case Subscription():
+                written = self.subscription_value(value, in_order(value.topics))
+            case Progress():
+                written = self.progress_value(value)
+            case MatchedTopics():
+                written = cls(topics=sorted(value.topics), timestamp=value.matched_ms)
+            case SharedTopics():
+                written = shared_value(value)
+            case Mapping():
+                written = cls(topic_partitions=_each(value, cls.TopicPartition))
+        return Record(struct, version, written)
+
+    def read(self, record: Record) -> Steps[tuple[RecordKey, Value] | None]:
+        """Key and value of a record from the log; None for one of another type."""
+        kind = next((kind for kind, (version, _) in self.kinds.items() if version == record.key_version), None)
+        if kind is None:
+            return None
+        key, read = RecordKey(kind, name_in(record.key)), cast("Any", record.value)
+        if read is None:
+            return key, None
+        match kind:
+            case RecordType.METADATA:
+                return key, GroupEpoch(read.epoch, read.metadata_hash)
+            case RecordType.TARGET_ASSIGNMENT_METADATA:
+                return key, AssignmentEpoch(read.assignment_epoch, read.assignment_timestamp)
+            case RecordType.MEMBER_METADATA:
+                return key, self.read_subscription(read)
+            case RecordType.CURRENT_MEMBER_ASSIGNMENT:
+                return key, (yield from self.read_progress(read))
+            case RecordType.TARGET_ASSIGNMENT_MEMBER:
+                return key, _assignment(read.topic_partitions)
+            case RecordType.REGULAR_EXPRESSION:
+                return key, MatchedTopics(frozenset(read.topics), read.timestamp)
+            case RecordType.SHARED_TOPICS:
+                return key, read_shared(read)
+            case RecordType.PARTITION_METADATA:
+                return key, NOTHING  # it matters that there is a record
 
 
 def name_in(key: Any) -> str:
     """The member id or the regular expression in a key; "" where its type has none."""
     name: str = getattr(key, "member_id", "") or getattr(key, "regular_expression", "")
     return name
-
-
-def make_record(group_id: str, key: RecordKey, value: Value, in_order: Callable[[frozenset[str]], list[str]]) -> Record:
-    """A record as it is written; ``in_order`` sorts the names of topics of a subscription."""
-    written: Message | None = None
-    match value:
-        case GroupEpoch():
-            written = messages.ConsumerGroupMetadataValue(epoch=value.epoch, metadata_hash=value.metadata_hash)
-        case AssignmentEpoch():
-            written = messages.ConsumerGroupTargetAssignmentMetadataValue(
-                assignment_epoch=value.epoch, assignment_timestamp=value.assigned_ms
-            )
-        case Subscription():
-            written = subscription_value(value, in_order(value.topics))
-        case Progress():
-            written = progress_value(value)
-        case MatchedTopics():
-            written = messages.ConsumerGroupRegularExpressionValue(
-                topics=sorted(value.topics), timestamp=value.matched_ms
-            )
-        case Mapping():
-            written = target_value(value)
-    return Record(key_struct(group_id, key), key.type, written)
-
-
-def read_record(record: Record) -> Steps[tuple[RecordKey, Value] | None]:
-    """Key and value of a record from the log; None for one of another type."""
-    try:
-        kind = RecordType(record.key_version)
-    except ValueError:
-        return None
-    value: Value = None
-    match record.value:
-        case messages.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash):
-            value = GroupEpoch(epoch, metadata_hash)
-        case messages.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=made_ms):
-            value = AssignmentEpoch(epoch, made_ms)
-        case messages.ConsumerGroupMemberMetadataValue():
-            value = read_subscription(record.value)
-        case messages.ConsumerGroupCurrentMemberAssignmentValue():
-            value = yield from read_progress(record.value)
-        case messages.ConsumerGroupTargetAssignmentMemberValue():
-            value = _assignment(record.value.topic_partitions)
-        case messages.ConsumerGroupRegularExpressionValue(topics=topics, timestamp=matched_ms):
-            value = MatchedTopics(frozenset(topics), matched_ms)
-        case messages.ConsumerGroupPartitionMetadataValue():
-            value = NOTHING  # it matters that there is a record
-    return RecordKey(kind, name_in(record.key)), value
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------
@@ -218,7 +225,9 @@ def progress_value(progress: Progress) -> messages.ConsumerGroupCurrentMemberAss
                 assignment_epochs=[progress.since.get((topic, number), progress.epoch) for number in numbers],
             )
 
-        return _each(assignment, of)
+        return cast(
+            "list[messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]", Each(sorted(assignment), of)
+        )
 
     return messages.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=progress.epoch,
@@ -229,9 +238,11 @@ def progress_value(progress: Progress) -> messages.ConsumerGroupCurrentMemberAss
     )
 
 
-def _each(assignment: Assignment, of: Callable[[bytes], MadeT]) -> list[MadeT]:
+def _each(assignment: Assignment, cls: type[MadeT]) -> list[MadeT]:
     """The structs of an assignment, which are made when they are written: there may be very many."""
-    return cast("list[MadeT]", Each(sorted(assignment), of))
+    make = cast("Any", cls)
+    made = Each(sorted(assignment), lambda topic: make(topic_id=topic, partitions=sorted(assignment[topic])))
+    return cast("list[MadeT]", made)
 
 
 def read_progress(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> Steps[Progress]:
@@ -263,24 +274,114 @@ def topics_in(record: Record) -> int:
         "assigned_partitions",
         "partitions_pending_revocation",
         "topics",
+        "initializing_topics",
+        "initialized_topics",
     )
     return sum(len(getattr(record.value, field, ())) for field in fields)
 
 
-def target_value(assignment: Assignment) -> messages.ConsumerGroupTargetAssignmentMemberValue:
-    """A member's target assignment."""
-    return messages.ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=_each(
-            assignment,
-            lambda topic: messages.ConsumerGroupTargetAssignmentMemberValue.TopicPartition(
-                topic_id=topic, partitions=sorted(assignment[topic])
-            ),
-        )
+def _assignment(topics: Iterable[Any]) -> Assignment:
+    return {bytes(topic.topic_id): frozenset(topic.partitions) for topic in topics if topic.partitions}
+
+
+CONSUMER_RECORDS: Final = Codec(
+    {
+        RecordType.METADATA: (3, "ConsumerGroupMetadata"),
+        RecordType.PARTITION_METADATA: (4, "ConsumerGroupPartitionMetadata"),
+        RecordType.MEMBER_METADATA: (5, "ConsumerGroupMemberMetadata"),
+        RecordType.TARGET_ASSIGNMENT_METADATA: (6, "ConsumerGroupTargetAssignmentMetadata"),
+        RecordType.TARGET_ASSIGNMENT_MEMBER: (7, "ConsumerGroupTargetAssignmentMember"),
+        RecordType.CURRENT_MEMBER_ASSIGNMENT: (8, "ConsumerGroupCurrentMemberAssignment"),
+        RecordType.REGULAR_EXPRESSION: (16, "ConsumerGroupRegularExpression"),
+    },
+    subscription_value,
+    read_subscription,
+    progress_value,
+    read_progress,
+)
+"""Those of groups of the consumer protocol."""
+
+
+# --- Share groups -----------------------------------------------------------------------------------------------------
+
+_Current = messages.ShareGroupCurrentMemberAssignmentValue
+_State = messages.ShareGroupStatePartitionMetadataValue
+
+
+def _share_subscription_value(subscription: Subscription, names: list[str]) -> Message:
+    return messages.ShareGroupMemberMetadataValue(
+        rack_id=subscription.rack_id,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=names,
     )
 
 
-def _assignment(topics: Iterable[Any]) -> Assignment:
-    return {bytes(topic.topic_id): frozenset(topic.partitions) for topic in topics if topic.partitions}
+def _read_share_subscription(value: messages.ShareGroupMemberMetadataValue) -> Subscription:
+    topics = frozenset(value.subscribed_topic_names)
+    return Subscription(None, value.rack_id, value.client_id, value.client_host, topics)
+
+
+def _share_progress_value(progress: Progress) -> Message:
+    return _Current(
+        member_epoch=progress.epoch,
+        previous_member_epoch=progress.previous_epoch,
+        state=progress.state,
+        assigned_partitions=_each(progress.assigned, _Current.TopicPartitions),
+    )
+
+
+def _read_share_progress(value: _Current) -> Steps[Progress]:
+    yield from ()
+    assigned = _assignment(value.assigned_partitions)
+    return Progress(value.member_epoch, value.previous_member_epoch, MemberState(value.state), assigned)
+
+
+def shared_value(shared: SharedTopics) -> _State:
+    """How far the state of share partitions is."""
+
+    def named(topics: ByTopic) -> list[_State.TopicPartitionsInfo]:
+        return [
+            _State.TopicPartitionsInfo(topic_id=topic, topic_name=name, partitions=sorted(numbers))
+            for topic, (name, numbers) in sorted(topics.items())
+        ]
+
+    deleting = [_State.TopicInfo(topic_id=topic, topic_name=name) for topic, name in sorted(shared.deleting.items())]
+    return _State(
+        initializing_topics=named(shared.initializing),
+        initialized_topics=named(shared.initialized),
+        deleting_topics=deleting,
+    )
+
+
+def read_shared(value: _State) -> SharedTopics:
+    """The inverse of ``shared_value``."""
+    initializing, initialized = (
+        {bytes(topic.topic_id): NamedPartitions(topic.topic_name, frozenset(topic.partitions)) for topic in topics}
+        for topics in (value.initializing_topics, value.initialized_topics)
+    )
+    deleting = {bytes(topic.topic_id): topic.topic_name for topic in value.deleting_topics}
+    return SharedTopics(initializing, initialized, deleting)
+
+
+SHARE_RECORDS: Final = Codec(
+    {
+        RecordType.MEMBER_METADATA: (10, "ShareGroupMemberMetadata"),
+        RecordType.METADATA: (11, "ShareGroupMetadata"),
+        RecordType.TARGET_ASSIGNMENT_METADATA: (12, "ShareGroupTargetAssignmentMetadata"),
+        RecordType.TARGET_ASSIGNMENT_MEMBER: (13, "ShareGroupTargetAssignmentMember"),
+        RecordType.CURRENT_MEMBER_ASSIGNMENT: (14, "ShareGroupCurrentMemberAssignment"),
+        RecordType.SHARED_TOPICS: (15, "ShareGroupStatePartitionMetadata"),
+    },
+    _share_subscription_value,
+    _read_share_subscription,
+    _share_progress_value,
+    _read_share_progress,
+)
+"""Those of share groups."""
+
+
+# --- Appending --------------------------------------------------------------------------------------------------------
 
 
 class RecordJournal:

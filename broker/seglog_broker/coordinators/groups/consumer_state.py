@@ -1,4 +1,4 @@
-"""The state of a group of the consumer protocol that its records carry."""
+"""The state of a group to which the broker assigns partitions, as far as its records carry it."""
 
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
@@ -7,25 +7,27 @@ from typing import Final
 from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
 from seglog_broker.coordinators.groups.consumer_member import LEFT_EPOCH, Member, Progress, Subscription
 from seglog_broker.coordinators.groups.consumer_records import (
+    CONSUMER_RECORDS,
     AssignmentEpoch,
+    Codec,
     GroupEpoch,
     MatchedTopics,
     RecordJournal,
     RecordKey,
     RecordType,
     Value,
-    make_record,
-    read_record,
     topics_in,
 )
 from seglog_broker.coordinators.groups.group_memory import (
     GROUP_BYTES,
     MEMBER_BYTES,
     NAME_BYTES,
+    NUMBER_BYTES,
     PARTITION_BYTES,
     TOPIC_BYTES,
     size_of_protocols,
 )
+from seglog_broker.coordinators.groups.shared_topics import SharedTopics
 from seglog_broker.coordinators.state_machine import Outbox, Record
 from seglog_protocol.steps import Pace, Steps
 
@@ -99,12 +101,12 @@ def size_of_member(member: Member) -> int:
     if said.classic is not None:
         size += size_of_protocols(said.classic.protocols)
     progress = member.progress
-    topics = len(progress.assigned) + len(progress.revoking)
-    return size + TOPIC_BYTES * topics + PARTITION_BYTES * len(progress.since)
+    size += TOPIC_BYTES * len(progress.revoking) + PARTITION_BYTES * len(progress.since)
+    return size + (TOPIC_BYTES * len(progress.assigned) if progress.since else _size_of_target(progress.assigned))
 
 
 def _size_of_target(target: Assignment) -> int:
-    return TOPIC_BYTES * len(target) + 64 * sum(map(len, target.values()))
+    return TOPIC_BYTES * len(target) + NUMBER_BYTES * sum(map(len, target.values()))
 
 
 class ConsumerState:
@@ -113,7 +115,12 @@ class ConsumerState:
     All of it is carried by records. What is decided is noted in the journal, which makes the records, and replayed.
     """
 
-    def __init__(self, group_id: str, outbox: Outbox) -> None:
+    def __init__(
+        self, group_id: str, outbox: Outbox, records: Codec = CONSUMER_RECORDS, epoch_at_first: int = 0
+    ) -> None:
+        self._records: Final = records
+        self.epoch_at_first: Final = epoch_at_first
+        """The group epoch before any change."""
         self.group_id: Final = group_id
         self.journal: Final = RecordJournal(outbox, self._record)
         self.members: Final[dict[str, Member]] = {}
@@ -121,7 +128,7 @@ class ConsumerState:
         self.targets: Final[dict[str, Assignment]] = {}
         self.matched: Final[dict[str, MatchedTopics]] = {}
         """By the regular expressions of members."""
-        self.group_epoch = 0
+        self.group_epoch = epoch_at_first
         self.metadata_hash = 0
         self.assignment_epoch = 0
         self.assigned_ms = 0
@@ -129,6 +136,8 @@ class ConsumerState:
         self.is_deleted = False
         self.has_partition_metadata = False
         """True if a record of key version 4 must get a tombstone."""
+        self.shared: SharedTopics | None = None
+        """Of a share group: how far the state of its partitions is; None: there is no record of it."""
         self.classic_count = 0
         """The number of members that use the classic protocol."""
         self.name_sets: Final = _NameSets()
@@ -198,6 +207,10 @@ class ConsumerState:
         """Note the topics that an expression matches; None: no member subscribes by it any more."""
         self._decide(RecordKey(RecordType.REGULAR_EXPRESSION, regex), matched)
 
+    def set_shared(self, shared: SharedTopics) -> None:
+        """Note how far the state of share partitions is."""
+        self._decide(RecordKey(RecordType.SHARED_TOPICS), shared)
+
     def delete(self) -> None:
         """Decide tombstones for all records there are, or may be: those that are not known to be durable, too."""
         self.journal.write_failed()
@@ -210,6 +223,8 @@ class ConsumerState:
         yield RecordKey(RecordType.TARGET_ASSIGNMENT_METADATA)
         if self.has_partition_metadata:
             yield RecordKey(RecordType.PARTITION_METADATA)
+        if self.shared is not None:
+            yield RecordKey(RecordType.SHARED_TOPICS)
         for member_id in self.members:
             yield RecordKey(RecordType.MEMBER_METADATA, member_id)
             yield RecordKey(RecordType.CURRENT_MEMBER_ASSIGNMENT, member_id)
@@ -224,7 +239,8 @@ class ConsumerState:
 
     def _record(self, key: RecordKey) -> Record:
         """The record with this key as it is to be written now."""
-        return make_record(self.group_id, key, None if self.is_deleted else self._value(key), self.name_sets.in_order)
+        value = None if self.is_deleted else self._value(key)
+        return self._records.make(self.group_id, key, value, self.name_sets.in_order)
 
     def _value(self, key: RecordKey) -> Value:
         member = self.members.get(key.name)
@@ -241,6 +257,8 @@ class ConsumerState:
                 return self.targets.get(key.name)
             case RecordType.REGULAR_EXPRESSION:
                 return self.matched.get(key.name)
+            case RecordType.SHARED_TOPICS:
+                return self.shared
             case RecordType.PARTITION_METADATA:
                 return None
 
@@ -248,7 +266,7 @@ class ConsumerState:
 
     def replay(self, record: Record) -> Steps[None]:
         """Take a record from the log; one of an unknown type is passed over."""
-        read = yield from read_record(record)
+        read = yield from self._records.read(record)
         if read is not None:
             self._replay(*read)
         if self._pace.is_due(topics_in(record)):
@@ -274,6 +292,8 @@ class ConsumerState:
                 self._keep_member(self.members.get(name, Member(name))._replace(progress=value))
             case MatchedTopics():
                 self._keep_matched(name, value)
+            case SharedTopics():
+                self._keep_shared(value)
             case None:
                 self._replay_tombstone(key)
             case _ if key.type == RecordType.PARTITION_METADATA:
@@ -294,6 +314,8 @@ class ConsumerState:
                 self._keep_matched(key.name, None)
             case RecordType.PARTITION_METADATA:
                 self.has_partition_metadata = False
+            case RecordType.SHARED_TOPICS:
+                self._keep_shared(None)
 
     def _keep_member(self, member: Member) -> None:
         before = self.members.get(member.member_id)
@@ -336,6 +358,10 @@ class ConsumerState:
             self._size += MEMBER_BYTES + len(regex) + NAME_BYTES * len(matched.topics)
             self.name_sets.count(matched.topics)
             self.matched[regex] = matched
+
+    def _keep_shared(self, shared: SharedTopics | None) -> None:
+        self._size += (0 if shared is None else shared.size) - (0 if self.shared is None else self.shared.size)
+        self.shared = shared
 
     def _own(self, member: Member) -> None:
         free = [partition for partition in member.progress.since if partition not in self._owners]

@@ -22,6 +22,8 @@ TOPIC_BYTES: Final = 350
 """Bytes of a topic in an assignment, without its partitions."""
 PARTITION_BYTES: Final = 300
 """Bytes of a partition that a member owns, with its epoch."""
+NUMBER_BYTES: Final = 64
+"""Bytes of the number of a partition in a set."""
 OFFSET_BYTES: Final = 400
 """Bytes of a committed offset, without its topic's name and its text."""
 PENDING_BYTES: Final = 1_400

@@ -13,7 +13,7 @@ from seglog_broker.coordinators.groups.committed_offsets import (
     Key,
     Pending,
 )
-from seglog_broker.coordinators.groups.consumer_records import name_in
+from seglog_broker.coordinators.groups.consumer_records import CONSUMER_RECORDS, SHARE_RECORDS, name_in
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes, id_text
 from seglog_broker.coordinators.state_machine import VERSION, Record, RecordKind, Replay
 from seglog_protocol.kafka import Message, messages, write_message
@@ -21,6 +21,7 @@ from seglog_protocol.steps import Pace, Steps
 
 OFFSET_COMMIT: Final = 1
 CLASSIC_GROUP: Final = 2
+_SHARE_TYPES: Final = frozenset(version for version, _ in SHARE_RECORDS.kinds.values())
 
 OFFSET_VALUE_VERSION: Final = 4
 """The version that Kafka 4.3 writes."""
@@ -29,14 +30,11 @@ KINDS: Final = {
     0: RecordKind("OffsetCommitKey", "OffsetCommitValue", 4),  # as old versions of Kafka wrote it
     OFFSET_COMMIT: RecordKind("OffsetCommitKey", "OffsetCommitValue", 4),
     CLASSIC_GROUP: RecordKind("GroupMetadataKey", "GroupMetadataValue", 4),
-    # A group of the consumer protocol, its members and their assignments.
-    3: RecordKind("ConsumerGroupMetadataKey", "ConsumerGroupMetadataValue", 0),
-    4: RecordKind("ConsumerGroupPartitionMetadataKey", "ConsumerGroupPartitionMetadataValue", 0),
-    5: RecordKind("ConsumerGroupMemberMetadataKey", "ConsumerGroupMemberMetadataValue", 0),
-    6: RecordKind("ConsumerGroupTargetAssignmentMetadataKey", "ConsumerGroupTargetAssignmentMetadataValue", 0),
-    7: RecordKind("ConsumerGroupTargetAssignmentMemberKey", "ConsumerGroupTargetAssignmentMemberValue", 0),
-    8: RecordKind("ConsumerGroupCurrentMemberAssignmentKey", "ConsumerGroupCurrentMemberAssignmentValue", 0),
-    16: RecordKind("ConsumerGroupRegularExpressionKey", "ConsumerGroupRegularExpressionValue", 0),
+    **{
+        version: RecordKind(f"{name}Key", f"{name}Value", 0)
+        for codec in (CONSUMER_RECORDS, SHARE_RECORDS)
+        for version, name in codec.kinds.values()
+    },
 }
 
 
@@ -75,6 +73,8 @@ class GroupReplay(Replay):
         """By group."""
         self.consumer: dict[str, dict[tuple[int, str], Record]] = {}
         """Records of groups of the consumer protocol: by group, then by type and member (or expression)."""
+        self.share: dict[str, dict[tuple[int, str], Record]] = {}
+        """Those of share groups."""
         self._topic_ids = topic_ids
 
     def hold(self, producer_id: int, record: Record) -> None:
@@ -106,12 +106,13 @@ class GroupReplay(Replay):
                 self.classic[key.group] = record
         else:
             group, about = cast("Any", key).group_id, (record.key_version, name_in(key))
-            kept = self.consumer.setdefault(group, {})
+            by_group = self.share if record.key_version in _SHARE_TYPES else self.consumer
+            kept = by_group.setdefault(group, {})
             kept.pop(about, None)  # a later record comes after those of others
             if record.value is not None:
                 kept[about] = record
             elif not kept:
-                del self.consumer[group]
+                del by_group[group]
 
     def _apply_offset(self, key: messages.OffsetCommitKey, value: Message | None) -> None:
         place = key.topic, key.partition

@@ -25,6 +25,7 @@ class ShareSettings(NamedTuple):
     """Empty: the group has none."""
     copies_dead_letters: bool
     """True if key and value of a record go with it."""
+    members_max: int
 
 
 _NAMES: Final = tuple(name for name in GROUP_KEYS if not name.startswith("consumer."))
@@ -45,6 +46,7 @@ def share_settings(own: Mapping[str, str], config: BrokerConfig) -> ShareSetting
         may_renew=values["share.renew.acknowledge.enable"],
         dead_letter_topic=values["errors.deadletterqueue.topic.name"],
         copies_dead_letters=values["errors.deadletterqueue.copy.record.enable"],
+        members_max=config.group_share_max_size,
     )
 
 

@@ -750,7 +750,7 @@ def other_value(key: Key) -> str:
         except (ValueError, InvalidConfigError):
             continue
         if text not in taken:
-            return text
+            return str(text)
     raise AssertionError(key.name)
 
 

@@ -258,7 +258,7 @@ class OffsetExpiry(Service):
         if (
             self._offsets.committed.of(group)
             or self._offsets.committed.pending.of(group)
-            or not (known is None or known.is_empty)
+            or not (known is None or (known.is_empty and known.expires))
         ):
             return False
         self._warned.pop(group, None)

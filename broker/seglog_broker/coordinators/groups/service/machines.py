@@ -34,13 +34,20 @@ from seglog_broker.coordinators.groups.membership import (
     SyncResult,
 )
 from seglog_broker.coordinators.groups.migration import downgraded, upgraded
+from seglog_broker.coordinators.groups.share import Initialize, MemberLeft, ShareGroup
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize, id_bytes, id_text
+from seglog_broker.coordinators.share.settings import SettingsOfGroups
 from seglog_broker.coordinators.topic import StateTopic
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
-from seglog_protocol.errors import GroupError, UnknownGroupError, UnknownMemberError
+from seglog_protocol.errors import (
+    GroupError,
+    InconsistentGroupProtocolError,
+    UnknownGroupError,
+    UnknownMemberError,
+)
 from seglog_protocol.steps import Steps
 from seglog_protocol.texts import first_of
 
@@ -49,7 +56,7 @@ log = get_logger()
 ClassicMembers: TypeAlias = ClassicGroup | ClassicMembership
 """Where members of the classic protocol send their requests, whatever the kind of their group."""
 
-Group: TypeAlias = ClassicGroup | ConsumerGroup
+Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
 """A group of any kind. Services ask none which it is, but call the methods that all have."""
 
 
@@ -92,9 +99,18 @@ class GroupMachines(Service):
         self.memory = Budget(
             "seglog.groups.memory.bytes", "members of groups", lambda: self._config.current.seglog_groups_memory_bytes
         )
+        self.follow: Callable[[Initialize | MemberLeft], None] = lambda _effect: None
+        """Takes the effects of share groups."""
         self.runtime: CoordinatorRuntime[Group] = CoordinatorRuntime(
-            self._topic, self._clock, self._scheduler, note_size=self._note, successor=self._successor
+            self._topic,
+            self._clock,
+            self._scheduler,
+            carry_out=lambda effect: self.follow(effect),  # noqa: PLW0108 - it is set later
+            note_size=self._note,
+            successor=self._successor,
         )
+        config = self._config
+        self._share_settings = SettingsOfGroups(lambda: (config.current, config.dynamic))
         self.rebalances = Rebalances()
         self.new_id: Callable[[], str] = lambda: str(uuid.uuid4())
         """Makes the random part of a member id."""
@@ -134,6 +150,10 @@ class GroupMachines(Service):
         """A group of the consumer protocol without members, which is not in the runtime yet."""
         return ConsumerGroup(group, self.runtime.outbox, partial(self.limits, group), self.new_id, self._topics)
 
+    def share(self, group: str) -> ShareGroup:
+        """A share group without members, which is not in the runtime yet."""
+        return ShareGroup(group, self.runtime.outbox, partial(self._share_settings.of, group), self._topics)
+
     def upgrade(self, known: ClassicGroup) -> Steps[None]:
         """Replace a classic group, if it is still there, by one of the consumer protocol. Raises UnknownGroupError."""
         runtime, group = self.runtime, known.key
@@ -161,6 +181,12 @@ class GroupMachines(Service):
         downgraded(known, made, self._topics, self.runtime.now())
         _log_change(made)
         return made
+
+    def check_memory(self, group: str, member_id: str, size: int) -> None:
+        """Raise CoordinatorNotAvailableError if there is no memory for a member, which may be a new one."""
+        known = self.runtime.machines.get(group)
+        before = None if known is None else known.size_of(member_id)
+        self.memory.check(group, size - (before or 0), is_new=before is None)
 
     def _successor(self, known: Group) -> Callable[[], Group] | None:
         consumer = known.consumer
@@ -223,7 +249,7 @@ class MemberService(Service):
         waiting: Waiting[JoinResult] = Waiting()
         try:
             self._check(group)
-            self._check_memory(group, request.member_id, request.size)
+            self._machines.check_memory(group, request.member_id, request.size)
             known = self._group_to_join(group, request.member_id)
             await self._runtime.in_steps(group, known.join(request, waiting, self._runtime.now()))
             self._runtime.carry_out(group)
@@ -239,14 +265,10 @@ class MemberService(Service):
                 self._runtime.drop_if_unused(group)
             raise
 
-    def _check_memory(self, group: str, member_id: str, size: int) -> None:
-        """Raise CoordinatorNotAvailableError if there is no memory for a member, which may be a new one."""
-        known = self._runtime.machines.get(group)
-        before = None if known is None else known.size_of(member_id)
-        self._machines.memory.check(group, size - (before or 0), is_new=before is None)
-
     def _group_to_join(self, group: str, member_id: str) -> ClassicMembers:
         known = self._runtime.machines.get(group)
+        if known is not None and known.classic is None:
+            raise InconsistentGroupProtocolError(f"group {group} is a {known.kind} group: use another one", group=group)
         if known is not None and known.takes_classic:
             return known.classic
         if member_id:
@@ -289,7 +311,7 @@ class MemberService(Service):
     async def _leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
         self._check(group)
         known = self._runtime.machines.get(group)
-        if known is None:
+        if known is None or known.classic is None:
             return [
                 LeaveResult(member.member_id, member.instance_id, _unknown_member(group, member.member_id))
                 for member in members
@@ -301,7 +323,7 @@ class MemberService(Service):
     def _find(self, group: str, member_id: str) -> ClassicMembers:
         """The state machine for members of the classic protocol. Raises UnknownMemberError if the group has none."""
         known = self._runtime.machines.get(group)
-        if known is None:
+        if known is None or known.classic is None:
             raise _unknown_member(group, member_id)
         return known.classic
 
@@ -314,9 +336,9 @@ class MemberService(Service):
         """
         self._check(group)
         if request.regex and not self._has(group, request.regex):
-            self._check_memory(group, request.member_id, len(request.regex) + MEMBER_BYTES)
+            self._machines.check_memory(group, request.member_id, len(request.regex) + MEMBER_BYTES)
             request = request._replace(matching=await self._match(request.regex))
-        self._check_memory(group, request.member_id, request.size)
+        self._machines.check_memory(group, request.member_id, request.size)
         known = await self._consumer(group, request)
         result = await self._runtime.in_steps(group, known.heartbeat(request, self._runtime.now()))
         await self._runtime.written(group)
@@ -331,7 +353,7 @@ class MemberService(Service):
         """The group of a member of the consumer protocol, made for one that joins."""
         while (known := self._runtime.machines.get(group)) is None or (consumer := known.consumer) is None:
             check_heartbeat(group, request, self._machines.limits(group))
-            if request.member_epoch != JOINING_EPOCH:
+            if request.member_epoch != JOINING_EPOCH and (known is None or known.classic is not None):
                 raise _unknown_member(group, request.member_id)
             if known is None:
                 made = self._runtime.machines[group] = self._machines.consumer(group)

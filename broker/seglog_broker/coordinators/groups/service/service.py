@@ -13,6 +13,7 @@ from seglog_broker.coordinators.groups.records import GroupReplay
 from seglog_broker.coordinators.groups.service.cleanup import OffsetClamp, OffsetExpiry, OrphanedOffsets
 from seglog_broker.coordinators.groups.service.machines import Group, GroupMachines, MemberService, RegistryTopics
 from seglog_broker.coordinators.groups.service.offsets import OffsetService
+from seglog_broker.coordinators.groups.service.share_groups import ShareGroups
 from seglog_broker.coordinators.groups.service.topic_matching import TopicMatching
 from seglog_broker.coordinators.loader import StateLoader
 from seglog_broker.coordinators.topic import StateTopic, TopicSettings
@@ -104,6 +105,10 @@ class GroupService:
         self._clamp = OffsetClamp(*common, self._offsets, self._topic)
         self._expiry = OffsetExpiry(*common, self._runtime, self._offsets)
         self._loader = StateLoader(*common, self._topic, lambda: GroupReplay(self._topic_ids), self._keep)
+        self.shares: Final = ShareGroups(
+            *common, self._machines, self.check_named, lambda group: group in self._offsets.committed
+        )
+        """Share groups."""
         members = MemberService(*common, self._machines, self.check_named, self._matching.match_all)
         self.join = members.join
         self.sync = members.sync
@@ -126,6 +131,7 @@ class GroupService:
             nursery.start_soon(self._clamp.run_later)
             nursery.start_soon(self._orphans.sweep.run)
             nursery.start_soon(self._expiry.run)
+            nursery.start_soon(self.shares.run)
 
     # --- Loading ------------------------------------------------------------------------------------------------------
 
@@ -143,6 +149,7 @@ class GroupService:
                     seconds=round(trio.current_time() - began, 3),
                 )
             await self._orphans.sweep.sweep()
+            self.shares.sweep.want()
 
     async def _keep(self, replay: GroupReplay) -> None:
         """Take over the groups and offsets of a partition that was read."""
@@ -154,6 +161,10 @@ class GroupService:
             await self._runtime.restore(self._machines.consumer(group), records.values())
             self._note_restored(group)
             self._matching.note_restored(group)
+            await self._scheduler.turn()
+        for group, records in replay.share.items():
+            await self._runtime.restore(self._machines.share(group), records.values())
+            self._note_restored(group)
             await self._scheduler.turn()
         self._offsets.committed.add(replay.offsets)
         await self._clamp.settle({group: replay.offsets.of(group) for group in replay.offsets})
@@ -223,7 +234,9 @@ class GroupService:
         Raises UnknownGroupError; NonEmptyGroupError for a group with members of another protocol type.
         """
         self.check_named(group)
-        self._known(group)
+        known = self._known(group)
+        if known is not None and known.share is not None:
+            raise UnknownGroupError(f"Group {group} is not a consumer group.", group=group)
         return await self._offsets.delete(group, partitions)
 
     def note_topic(self, topic: str, is_deleted: bool) -> None:
@@ -232,6 +245,7 @@ class GroupService:
         self._matching.note_topic(topic)
         if is_deleted:
             self._orphans.sweep.want()
+            self.shares.sweep.want()
 
     # --- Groups as a whole --------------------------------------------------------------------------------------------
 
@@ -286,6 +300,12 @@ class GroupService:
             return known.consumer.describe(self._runtime.now())
         raise UnknownGroupError(f"group {group} is not of the consumer protocol", group=group)
 
+    def describe_share(self, group: str) -> ConsumerGroupDescription:
+        """A share group. Raises UnknownGroupError, for one of another kind, too."""
+        self.check_named(group)
+        self._known(group)
+        return self.shares.find(group).describe(self._runtime.now())
+
     def _known(self, group: str) -> Group | None:
         """A group; None for one that is nothing but offsets. Raises UnknownGroupError."""
         known = self._runtime.machines.get(group)
@@ -333,6 +353,9 @@ class GroupService:
         known = self._runtime.machines.get(group) if group in self._runtime.owed else self._known(group)
         if known is not None:
             known.check_delete()
+            if known.share is not None:
+                await self.shares.delete_states(known.share)
+                known.check_delete()  # a member may have joined
         removed = self._runtime.remove(group)
         committed = self._offsets.committed
         await self._offsets.forget(group, list({**committed.of(group), **dict.fromkeys(committed.pending.of(group))}))

@@ -1,8 +1,8 @@
 """The cluster of one node: DescribeCluster, DescribeQuorum, UpdateFeatures, and the features in ApiVersions.
 
 Of Kafka's features ``metadata.version`` only means "as Kafka 4.3", or 4.4, to a client, ``group.version`` the groups of
-KIP-848, and ``transaction.version`` 2 transactions without AddPartitionsToTxn. Others switch clients to what seglog
-does not have: ``share.version`` and ``streams.version`` to share and streams groups.
+KIP-848, ``share.version`` 2 share groups with dead letters, and ``transaction.version`` 2 transactions without
+AddPartitionsToTxn. ``streams.version`` would switch clients to what seglog does not have, streams groups.
 
 DescribeQuorum
   0   flexible
@@ -111,6 +111,7 @@ FEATURES: Final[Mapping[str, Levels]] = MappingProxyType(
     {
         "group.version": Levels(0, 1, 1),
         METADATA_FEATURE: Levels(7, METADATA_VERSION_MAX, METADATA_VERSION),
+        "share.version": Levels(0, 2, 2),
         "transaction.version": Levels(0, 2, 2),
     }
 )

@@ -20,12 +20,19 @@ DeleteGroups
 ConsumerGroupDescribe
   0   flexible
   1   type of a member: classic or consumer
+
+ShareGroupDescribe
+  1   flexible; the first one that is stable
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, TypeVar
 
-from seglog_broker.coordinators.groups.consumer_description import ConsumerMemberDescription, PartitionsOfTopic
+from seglog_broker.coordinators.groups.consumer_description import (
+    ConsumerGroupDescription,
+    ConsumerMemberDescription,
+    PartitionsOfTopic,
+)
 from seglog_broker.coordinators.groups.membership import ListedGroup, MemberDescription
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, group_code, group_failure
@@ -151,7 +158,7 @@ async def delete_groups(
     return response
 
 
-# --- ConsumerGroupDescribe --------------------------------------------------------------------------------------------
+# --- ConsumerGroupDescribe, ShareGroupDescribe ------------------------------------------------------------------------
 
 NAME_COST: Final = 0.2
 """Names of topics, or numbers of partitions, that cost as much as a part of a response."""
@@ -161,6 +168,8 @@ _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 _ConsumerGroup = messages.ConsumerGroupDescribeResponse.DescribedGroup
+_ShareGroup = messages.ShareGroupDescribeResponse.DescribedGroup
+_GroupT = TypeVar("_GroupT", _ConsumerGroup, _ShareGroup)
 _ConsumerMember = messages.ConsumerGroupDescribeResponse.Member
 _Assignment = messages.ConsumerGroupDescribeResponse.Assignment
 
@@ -169,18 +178,40 @@ async def consumer_group_describe(
     context: RequestContext, request: messages.ConsumerGroupDescribeRequest
 ) -> messages.ConsumerGroupDescribeResponse:
     """Groups of the consumer protocol with their members. Any other is GROUP_ID_NOT_FOUND."""
-    response = messages.ConsumerGroupDescribeResponse()
+    find = context.groups.describe_consumer
+    described = await _described_each(context, request, _ConsumerGroup, find, _member_in_turn)
+    return messages.ConsumerGroupDescribeResponse(groups=described)
+
+
+async def share_group_describe(
+    context: RequestContext, request: messages.ShareGroupDescribeRequest
+) -> messages.ShareGroupDescribeResponse:
+    """Share groups with their members. Any other is GROUP_ID_NOT_FOUND."""
+    find = context.groups.describe_share
+    described = await _described_each(context, request, _ShareGroup, find, _share_member_in_turn)
+    return messages.ShareGroupDescribeResponse(groups=described)
+
+
+async def _described_each(
+    context: RequestContext,
+    request: messages.ConsumerGroupDescribeRequest | messages.ShareGroupDescribeRequest,
+    cls: type[_GroupT],
+    find: Callable[[str], ConsumerGroupDescription],
+    member_in_turn: Callable[[RequestContext, Turns, ConsumerMemberDescription], Awaitable[Any]],
+) -> list[_GroupT]:
+    groups = []
     turns = Turns(context.turn)
     for name in dict.fromkeys(request.group_ids):
         await turns.spend(TOPIC_COST)
-        described = _ConsumerGroup(group_id=name)
-        response.groups.append(described)
+        described: Any = cls()
+        described.group_id = name
+        groups.append(described)
         try:
             context.reserve(PART_BYTES + 2 * len(name))
-            found = context.groups.describe_consumer(name)
-            described.members = [await _member_in_turn(context, turns, member) for member in found.members]
+            found = find(name)
+            described.members = [await member_in_turn(context, turns, member) for member in found.members]
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            described.error_code, described.error_message = group_failure(error, "ConsumerGroupDescribe")
+            described.error_code, described.error_message = group_failure(error, f"a {cls.__name__}")
             continue
         described.group_state = found.state
         described.group_epoch = found.group_epoch
@@ -189,7 +220,7 @@ async def consumer_group_describe(
         described.authorized_operations = cluster.authorized(
             context, cluster.GROUP_OPERATIONS, asked=request.include_authorized_operations
         )
-    return response
+    return groups
 
 
 async def _member_in_turn(context: RequestContext, turns: Turns, member: ConsumerMemberDescription) -> _ConsumerMember:
@@ -226,9 +257,33 @@ def _assignment(topics: Iterable[PartitionsOfTopic]) -> _Assignment:
     )
 
 
+async def _share_member_in_turn(
+    context: RequestContext, turns: Turns, member: ConsumerMemberDescription
+) -> messages.ShareGroupDescribeResponse.Member:
+    """A member of a share group, as the one of a consumer group."""
+    asked = await _member_in_turn(context, turns, member._replace(target=()))
+    return messages.ShareGroupDescribeResponse.Member(
+        member_id=asked.member_id,
+        rack_id=asked.rack_id,
+        member_epoch=asked.member_epoch,
+        client_id=asked.client_id,
+        client_host=asked.client_host,
+        subscribed_topic_names=asked.subscribed_topic_names,
+        assignment=messages.ShareGroupDescribeResponse.Assignment(
+            topic_partitions=[
+                messages.ShareGroupDescribeResponse.TopicPartitions(
+                    topic_id=item.topic_id, topic_name=item.topic, partitions=list(item.partitions)
+                )
+                for item in member.assigned
+            ]
+        ),
+    )
+
+
 APIS: Final = (
     Api(15, "DescribeGroups", range(7), handle=describe_groups, is_carried=True),
     Api(16, "ListGroups", range(6), handle=list_groups, is_carried=True),
     Api(42, "DeleteGroups", range(4), handle=delete_groups, changes=Administration.GROUPS, is_carried=True),
     Api(69, "ConsumerGroupDescribe", range(2), handle=consumer_group_describe, is_carried=True),
+    Api(77, "ShareGroupDescribe", range(1, 2), handle=share_group_describe, is_carried=True),
 )

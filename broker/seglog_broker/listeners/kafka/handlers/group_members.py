@@ -1,7 +1,7 @@
 """FindCoordinator, and members of groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat.
 
 The only node coordinates all groups and all transactions.
-Source of the rules: Kafka's KafkaApis, and KIP-848 where the broker assigns.
+Source of the rules: Kafka's KafkaApis, and KIP-848 and KIP-932 (ShareGroupHeartbeat) where the broker assigns.
 
 FindCoordinator
   0   of a group
@@ -41,6 +41,9 @@ LeaveGroup
 ConsumerGroupHeartbeat
   0   flexible
   1   subscription by regular expression; a member makes its id itself
+
+ShareGroupHeartbeat
+  1   flexible; the first one that is stable
 """
 
 from collections.abc import Iterable
@@ -56,6 +59,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncRequest,
     SyncResult,
 )
+from seglog_broker.coordinators.groups.share import ShareHeartbeat
 from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, group_code, group_failure
 from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, in_turns
@@ -338,6 +342,43 @@ async def _owned(
     return owned
 
 
+# --- ShareGroupHeartbeat ----------------------------------------------------------------------------------------------
+
+
+async def share_group_heartbeat(
+    context: RequestContext, request: messages.ShareGroupHeartbeatRequest
+) -> messages.ShareGroupHeartbeatResponse:
+    """A member of a share group joins, stays or leaves, and gets its assignment; answered once that is durable."""
+    try:
+        asked = ShareHeartbeat(
+            request.member_id,
+            request.member_epoch,
+            request.rack_id,
+            request.subscribed_topic_names,
+            context.client_id or "",
+            context.client_address,
+        )
+        result = await context.groups.shares.heartbeat(request.group_id, asked)
+    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+        code, why = group_failure(error, "ShareGroupHeartbeat")
+        return messages.ShareGroupHeartbeatResponse(error_code=code, error_message=why)
+    response = messages.ShareGroupHeartbeatResponse(
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+    )
+    if result.assignment is not None:
+        response.assignment = messages.ShareGroupHeartbeatResponse.Assignment(
+            topic_partitions=[
+                messages.ShareGroupHeartbeatResponse.TopicPartitions(
+                    topic_id=topic, partitions=sorted(result.assignment[topic])
+                )
+                async for topic in in_turns(context, sorted(result.assignment))
+            ]
+        )
+    return response
+
+
 APIS: Final = (
     Api(10, "FindCoordinator", range(7), find_coordinator, find_coordinators),
     Api(11, "JoinGroup", range(10), None, join_group, lambda c, r, e: _joined(c, JoinResult(r.member_id, error=e))),
@@ -345,4 +386,5 @@ APIS: Final = (
     Api(13, "LeaveGroup", range(6), handle=leave_group),
     Api(14, "SyncGroup", range(6), handle=sync_group, refuse=lambda _, __, e: _synced(SyncResult(error=e))),
     Api(68, "ConsumerGroupHeartbeat", range(2), handle=consumer_group_heartbeat, is_carried=True),
+    Api(76, "ShareGroupHeartbeat", range(1, 2), handle=share_group_heartbeat, is_carried=True),
 )

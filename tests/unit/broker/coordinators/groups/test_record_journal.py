@@ -2,7 +2,12 @@
 
 import pytest
 
-from seglog_broker.coordinators.groups.consumer_records import RecordJournal, RecordKey, RecordType, key_struct
+from seglog_broker.coordinators.groups.consumer_records import (
+    CONSUMER_RECORDS,
+    RecordJournal,
+    RecordKey,
+    RecordType,
+)
 from seglog_broker.coordinators.state_machine import Outbox, Record
 from seglog_protocol.errors import CoordinatorNotAvailableError
 from seglog_protocol.kafka.messages import ConsumerGroupMetadataValue
@@ -23,7 +28,7 @@ class Run:
 
     def _record(self, key: RecordKey) -> Record:
         value = ConsumerGroupMetadataValue(epoch=1) if key.name in self.alive else None
-        return Record(key_struct("g", key), key.type, value)
+        return CONSUMER_RECORDS.make("g", key, None, sorted)._replace(value=value)
 
     def appended(self) -> list[tuple[int, str, bool]]:
         """Type, name, and whether it has a value, of what was appended since."""

@@ -297,6 +297,6 @@ def test_every_api_is_for_everyone_or_for_administrators() -> None:
         "DescribeProducers", "DescribeTransactions", "ListTransactions", "ConsumerGroupHeartbeat",
         "ConsumerGroupDescribe", "ListConfigResources", "DescribeTopicPartitions", "AddPartitionsToTxn",
         "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "CreateDelegationToken", "RenewDelegationToken",
-        "ExpireDelegationToken", "DescribeDelegationToken",
+        "ExpireDelegationToken", "DescribeDelegationToken", "ShareGroupHeartbeat", "ShareGroupDescribe",
     }  # fmt: skip
     assert {api.name for api in APIS.values() if api.changes is None} == everyone

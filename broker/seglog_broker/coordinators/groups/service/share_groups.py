@@ -1,0 +1,146 @@
+"""Share groups: the heartbeats of their members, and when the state of their partitions is made and deleted."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from seglog_broker.coordinators.groups.consumer_member import JOINING_EPOCH
+from seglog_broker.coordinators.groups.service.cleanup import Sweep
+from seglog_broker.coordinators.groups.service.machines import GroupMachines
+from seglog_broker.coordinators.groups.share import (
+    Initialize,
+    MemberLeft,
+    ShareGroup,
+    ShareHeartbeat,
+    ShareHeartbeatResult,
+)
+from seglog_broker.logger import get_logger
+from seglog_broker.partitions.scheduler import Service
+from seglog_protocol.errors import SeglogError, UnknownGroupError
+
+log = get_logger()
+
+
+class ShareStates(Protocol):
+    """Where the state of share partitions is kept."""
+
+    async def initialize(self, group: str, topic_id: bytes, start_offsets: Mapping[int, int], state_epoch: int) -> None:
+        """Make the state of partitions; durable when it returns. Raises SeglogError."""
+
+    async def delete(self, group: str, topic_id: bytes, partitions: frozenset[int]) -> None:
+        """Delete the state of partitions, of some of which there may be none; durable when it returns."""
+
+
+class _NoStates:
+    async def initialize(self, group: str, topic_id: bytes, start_offsets: Mapping[int, int], state_epoch: int) -> None:
+        pass
+
+    async def delete(self, group: str, topic_id: bytes, partitions: frozenset[int]) -> None:
+        pass
+
+
+@dataclass(eq=False, repr=False)
+class ShareGroups(Service):
+    """Serves members of share groups, and has the state of their partitions made and deleted.
+
+    ``states`` and the two hooks are set by whoever makes them, before ``run``.
+    """
+
+    _machines: GroupMachines
+    _check: Callable[[str], None]  # raises what any request about a group would raise
+    _has_offsets: Callable[[str], bool]
+
+    def __post_init__(self) -> None:
+        self._runtime = self._machines.runtime
+        self._machines.follow = self._follow
+        self.states: ShareStates = _NoStates()
+        self.on_member_left: Callable[[str, str], None] = lambda _group, _member_id: None
+        """Called when it is durable that a member of a group is gone."""
+        self.on_group_empty: Callable[[str], None] = lambda _group: None
+        """Called after it, if the group has no other."""
+        self._due: deque[Initialize] = deque()
+        self._is_due = trio.Event()
+        self.sweep = Sweep(lambda: list(self._runtime.machines), self._forget_topics, self._scheduler)
+        """Deletes the state of topics that were deleted."""
+
+    async def heartbeat(self, group: str, request: ShareHeartbeat) -> ShareHeartbeatResult:
+        """A heartbeat, by which members also join and leave; returns when it is durable.
+
+        Raises the GroupError that tells the member what to do, or InvalidRequestError.
+        """
+        request.check(group)
+        self._check(group)
+        self._machines.check_memory(group, request.member_id, request.size)
+        known = self.find(group, makes=request.member_epoch == JOINING_EPOCH)
+        result = await self._runtime.in_steps(group, known.heartbeat(request, self._runtime.now()))
+        await self._runtime.written(group)
+        return result
+
+    def find(self, group: str, *, makes: bool = False) -> ShareGroup:
+        """A share group; with ``makes`` a new one if there is none. Raises UnknownGroupError, also for other kinds."""
+        known = self._runtime.machines.get(group)
+        if known is None and not self._has_offsets(group):
+            if not makes:
+                raise UnknownGroupError(f"Share group {group} not found.", group=group)
+            made = self._runtime.machines[group] = self._machines.share(group)
+            return made
+        if known is None or known.share is None:
+            raise UnknownGroupError(f"Group {group} is not a share group.", group=group)
+        return known.share
+
+    # --- The state of share partitions --------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Have states made and deleted, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.sweep.run)
+            while True:
+                await self._is_due.wait()
+                self._is_due = trio.Event()
+                while self._due:
+                    await self._initialize(self._due.popleft())
+
+    def _follow(self, effect: Initialize | MemberLeft) -> None:
+        match effect:
+            case Initialize():
+                self._due.append(effect)
+                self._is_due.set()
+            case MemberLeft():
+                self.on_member_left(effect.group, effect.member_id)
+                if effect.is_last:
+                    self.on_group_empty(effect.group)
+
+    async def _initialize(self, wanted: Initialize) -> None:
+        """Make the state of partitions, and then note that in the group, or that it failed: so it is tried again."""
+        failure: SeglogError | None = None
+        for topic, starts in wanted.start_offsets.items():
+            try:
+                await self.states.initialize(wanted.group, topic, starts, wanted.epoch)
+            except SeglogError as error:
+                failure = error
+        if failure is not None:
+            log.warning("share_state_not_initialized", group=wanted.group[:100], reason=failure.message)
+        known = self._runtime.machines.get(wanted.group)
+        if known is not None and known.share is not None:
+            known.share.end_initializing(wanted.start_offsets, is_done=failure is None)
+            self._runtime.carry_out(wanted.group)
+
+    async def delete_states(self, group: ShareGroup) -> None:
+        """Delete the state of all partitions of a group, which is about to be deleted. Raises SeglogError."""
+        partitions = group.begin_deleting()
+        await self._runtime.written(group.key)
+        for topic, numbers in partitions.items():
+            await self.states.delete(group.key, topic, numbers)
+
+    async def _forget_topics(self, group: str) -> None:
+        known = self._runtime.machines.get(group)
+        if known is None or known.share is None or not (gone := known.share.gone_topics()):
+            return
+        for topic, numbers in gone.items():
+            await self.states.delete(group, topic, numbers)
+        if self._runtime.machines.get(group) is known:
+            known.share.forget_topics(gone)
+            self._runtime.carry_out(group)

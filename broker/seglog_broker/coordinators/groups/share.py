@@ -1,0 +1,449 @@
+"""A share group (KIP-932): members share the records of partitions, which the broker assigns to several at once.
+
+As in a group of the consumer protocol the group epoch grows whenever members, their subscriptions or topics change.
+A member takes its target assignment with its next heartbeat: there is nothing to revoke first. It gets partitions that
+have a state alone. When members subscribe to a topic its partitions are noted as ``initializing``, and an effect has
+their state made; then they are ``initialized``, and the next heartbeat begins an epoch in which they are assigned.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from seglog_broker.coordinators.deadlines import Deadlines
+from seglog_broker.coordinators.groups.assigned_group import AssignedGroup, GroupState
+from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
+from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic, describe_member
+from seglog_broker.coordinators.groups.consumer_member import JOINING_EPOCH, LEFT_EPOCH, Member, Progress
+from seglog_broker.coordinators.groups.consumer_records import SHARE_RECORDS
+from seglog_broker.coordinators.groups.consumer_state import ConsumerState
+from seglog_broker.coordinators.groups.epochs import Epochs, subscribers_of
+from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, NAME_BYTES
+from seglog_broker.coordinators.groups.membership import TOLD_MAX, CommitCheck, Each, GroupDescription, warn_of_silence
+from seglog_broker.coordinators.groups.share_assignor import assign_simple
+from seglog_broker.coordinators.groups.shared_topics import ByTopic, NamedPartitions, SharedTopics
+from seglog_broker.coordinators.groups.topics import Topics, TopicSize
+from seglog_broker.coordinators.share.settings import ShareSettings
+from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
+from seglog_broker.texts import counted
+from seglog_protocol import errors
+from seglog_protocol.steps import Pace, Steps
+
+ASSIGNOR: Final = "simple"
+
+MEMBER_ID_CHARACTERS_MAX: Final = 36
+"""Kafka's limit, which has room for a UUID."""
+
+FIRST_EPOCH: Final = 1
+"""Kafka's group epoch before the first change."""
+
+RETRY_MS: Final = 30_000
+"""Kafka's time after which partitions that are still initializing are initialized again."""
+
+NO_OFFSET: Final = -1
+"""The start offset of a share partition that begins where ``share.auto.offset.reset`` says."""
+
+_NO_TOPICS: Final = SharedTopics()
+
+
+class ShareHeartbeat(NamedTuple):
+    """A ShareGroupHeartbeat. Fields that are None are unchanged since the member's last one.
+
+    ``member_epoch`` is 0 of a member that joins, -1 of one that leaves.
+    """
+
+    member_id: str
+    member_epoch: int
+    rack_id: str | None = None
+    topics: Collection[str] | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes of the budget for members; 0 if it changes no subscription."""
+        if self.topics is None:
+            return 0
+        named = sum(map(len, self.topics)) + NAME_BYTES * len(self.topics)
+        return MEMBER_BYTES + len(self.member_id) + len(self.client_id) + len(self.rack_id or "") + named
+
+    def check(self, group: str) -> None:
+        """Raise InvalidRequestError, in Kafka's words, for a request that no member makes."""
+        for is_wrong, field, why in (
+            (not 0 < len(self.member_id) <= MEMBER_ID_CHARACTERS_MAX, "member_id", "Invalid member id in the request."),
+            (not self.member_id.strip(), "member_id", "MemberId can't be empty."),
+            (not group.strip(), "group_id", "GroupId can't be empty."),
+            (self.rack_id is not None and not self.rack_id.strip(), "rack_id", "RackId can't be empty."),
+            (
+                self.member_epoch == JOINING_EPOCH and not self.topics,
+                "topics",
+                "SubscribedTopicNames must be set in first request.",
+            ),
+            (self.member_epoch < LEFT_EPOCH, "member_epoch", "MemberEpoch is invalid."),
+        ):
+            if is_wrong:
+                raise errors.InvalidRequestError(why, field=field)
+
+
+class ShareHeartbeatResult(NamedTuple):
+    """The answer to a ShareHeartbeat."""
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int = 0
+    assignment: Assignment | None = None
+    """The member's whole assignment; None: unchanged."""
+
+
+class Initialize(NamedTuple):
+    """An effect: the state of share partitions is to be made; then comes ``ShareGroup.end_initializing``."""
+
+    group: str
+    epoch: int
+    """The group epoch."""
+    start_offsets: Mapping[bytes, Mapping[int, int]]
+    """By topic id and partition; NO_OFFSET: none is chosen yet."""
+
+
+class MemberLeft(NamedTuple):
+    """An effect: a member is gone; ``is_last`` if the group has no other."""
+
+    group: str
+    member_id: str
+    is_last: bool
+
+
+class ShareGroup(AssignedGroup):
+    """A share group.
+
+    What a ConsumerGroup says of records, replies, steps and sessions holds here, too. Effects are Initialize and
+    MemberLeft.
+    """
+
+    kind: Final = "share"
+    protocol_type: Final = "share"
+    expires: Final = False
+    consumer: Final = None
+    classic: Final = None
+    takes_classic: Final = False
+
+    def __init__(self, group_id: str, outbox: Outbox, settings: Callable[[], ShareSettings], topics: Topics) -> None:
+        state = ConsumerState(group_id, outbox, SHARE_RECORDS, FIRST_EPOCH)
+        super().__init__(group_id, outbox, state, Epochs(state, topics, self._assign))
+        self._settings: Final = settings
+        self._topics: Final = topics
+        self._sessions: Final = Deadlines()
+        self._last_seen: Final[dict[str, int]] = {}  # by member id, monotonic ms
+        self._asked_ms: Final[dict[bytes, int]] = {}
+        """When the state of a topic's partitions was last asked for, monotonic ms; not since the start: no entry."""
+        self._seen: tuple[int, int, SharedTopics] | None = None
+        """Version of the topics, group epoch and share partitions for which nothing was left to initialize."""
+        self._assigned: tuple[int, SharedTopics] | None = None
+        """Assignment epoch and share partitions at the last look whether all of these are assigned."""
+        self._empty_since_ms: int | None = None
+
+    @property
+    def share(self) -> "ShareGroup":
+        """For members of share groups."""
+        return self
+
+    def upgraded(self, _upgrade: object) -> Steps[None]:
+        """Raise UnknownGroupError: it takes no members of the consumer protocol."""
+        raise self._not_for_consumers()
+
+    # --- What it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> GroupState:
+        """Kafka's word for its state."""
+        return GroupState.EMPTY if self.is_empty else GroupState.STABLE
+
+    @property
+    def empty_since_ms(self) -> int | None:
+        """Wall time (ms) at which it became empty, or was restored so; None while it has members, or never had any."""
+        return self._empty_since_ms if self.is_empty else None
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the next session ends, ms of the monotonic clock; None: there are no members."""
+        return self._sessions.earliest()
+
+    @property
+    def shared(self) -> SharedTopics:
+        """How far the state of its share partitions is."""
+        return self._state.shared or _NO_TOPICS
+
+    def described_as_classic(self, now: Now) -> GroupDescription:
+        """A description as if all its members used the classic protocol."""
+        return as_classic(self.describe(now), self.kind)
+
+    def describe(self, now: Now) -> ConsumerGroupDescription:
+        """A description for admins."""
+        state, topics, timeout_ms = self._state, self._topics, self._settings().session_ms
+        return ConsumerGroupDescription(
+            self.key,
+            self.state.value,
+            state.group_epoch,
+            state.assignment_epoch,
+            ASSIGNOR,
+            Each(
+                self.members,
+                lambda member: describe_member(
+                    member,
+                    state.targets.get(member.member_id, NOTHING),
+                    topics,
+                    timeout_ms,
+                    now.monotonic_ms - self._last_seen.get(member.member_id, now.monotonic_ms),
+                ),
+            ),
+        )
+
+    # --- Requests of members ------------------------------------------------------------------------------------------
+
+    def heartbeat(self, request: ShareHeartbeat, now: Now) -> Steps[ShareHeartbeatResult]:
+        """A member's heartbeat, by which it also joins, leaves and subscribes; the result may carry its assignment.
+
+        Raises the GroupError that tells it what to do.
+        """
+        if request.member_epoch == LEFT_EPOCH:
+            self._remove([self._find(request.member_id).member_id], now)
+            result = ShareHeartbeatResult(request.member_id, LEFT_EPOCH)
+        else:
+            result = yield from self._live(request, now)
+        self._state.journal.append()
+        return result
+
+    def _live(self, request: ShareHeartbeat, now: Now) -> Steps[ShareHeartbeatResult]:
+        state, settings, member_id = self._state, self._settings(), request.member_id
+        before = self._find_or_make(request, settings)
+        said = before.subscription
+        topics = said.topics if request.topics is None else state.name_sets.shared(frozenset(request.topics))
+        rack_id = said.rack_id if request.rack_id is None else request.rack_id
+        subscription = said._replace(
+            rack_id=rack_id, client_id=request.client_id, client_host=request.client_host, topics=topics
+        )
+        state.put_member(before._replace(subscription=subscription))
+        self._last_seen[member_id] = now.monotonic_ms
+        self._sessions.set(member_id, now.monotonic_ms + settings.session_ms)
+        epoch = state.group_epoch
+        if topics != said.topics or self._has_unassigned():
+            self._epochs.begin()
+        since_ms = now.wall_ms - state.assigned_ms
+        yield from self._epochs.settled(now, may_assign=not 0 <= since_ms < settings.assignment_interval_ms)
+        yield from self._initialize(now)
+        member = self._reconciled(self._find(member_id), is_other_epoch=state.group_epoch != epoch)
+        assigned = member.progress.assigned
+        is_told = request.topics is not None or request.member_epoch == JOINING_EPOCH
+        if not is_told and assigned == before.progress.assigned:
+            return ShareHeartbeatResult(member_id, member.epoch, settings.heartbeat_ms)
+        return ShareHeartbeatResult(member_id, member.epoch, settings.heartbeat_ms, assigned)
+
+    def _find(self, member_id: str) -> Member:
+        member = self._state.members.get(member_id)
+        if member is None:
+            raise errors.UnknownMemberError(
+                f"Member {member_id} is not a member of group {self.key}.", group=self.key, member_id=member_id
+            )
+        return member
+
+    def _find_or_make(self, request: ShareHeartbeat, settings: ShareSettings) -> Member:
+        member = self._state.members.get(request.member_id)
+        if member is None and len(self._state.members) >= settings.members_max:
+            raise errors.GroupMaxSizeError(
+                f"share group {self.key!r} has {counted(settings.members_max, 'member')}, as many as "
+                "group.share.max.size allows: end one of them first",
+                group=self.key,
+            )
+        if request.member_epoch == JOINING_EPOCH:
+            return member or Member(request.member_id)
+        member = self._find(request.member_id)
+        epoch = request.member_epoch
+        if epoch != member.epoch and not epoch == member.progress.previous_epoch < member.epoch:
+            raise errors.FencedMemberEpochError(
+                f"member {member.member_id!r} of group {self.key!r} has epoch {member.epoch} and came with {epoch}:"
+                " give up all partitions and rejoin with epoch 0",
+                group=self.key,
+            )
+        return member
+
+    def _reconciled(self, member: Member, *, is_other_epoch: bool) -> Member:
+        """A member with its target assignment, of topics to which it subscribes."""
+        state, progress = self._state, member.progress
+        if progress.epoch == state.assignment_epoch and not is_other_epoch:
+            return member
+        target = state.targets.get(member.member_id, NOTHING)
+        names = member.subscription.topics
+        if any(self._topics.name(topic) not in names for topic in target):
+            target = {topic: numbers for topic, numbers in target.items() if self._topics.name(topic) in names}
+        previous = progress.previous_epoch if progress.epoch == state.assignment_epoch else progress.epoch
+        member = member._replace(progress=Progress(state.assignment_epoch, previous, assigned=target))
+        state.put_member(member)
+        return member
+
+    # --- Assigning ----------------------------------------------------------------------------------------------------
+
+    def _assign(self, found: Mapping[str, TopicSize], epoch: int, now: Now) -> Steps[None]:
+        state = self._state
+        subscribers = yield from subscribers_of(state, found)
+        there = {topic.topic_id for topic in found.values()}
+        partitions = {topic: known.partitions for topic, known in self.shared.initialized.items() if topic in there}
+        assigned = yield from assign_simple(subscribers, partitions)
+        if state.group_epoch != epoch:
+            return
+        for member_id, target in assigned.items():
+            state.set_target(member_id, target)
+        state.set_assignment_epoch(epoch, now.wall_ms)
+
+    def _has_unassigned(self) -> bool:
+        """True if share partitions of topics that are read were initialized after the last assignment."""
+        state, shared = self._state, self.shared
+        if state.assignment_epoch < state.group_epoch or self._assigned == (state.assignment_epoch, shared):
+            return False
+        assigned: dict[bytes, set[int]] = {}
+        for target in state.targets.values():
+            for topic, numbers in target.items():
+                assigned.setdefault(topic, set()).update(numbers)
+        for topic, (_, numbers) in shared.initialized.items():
+            if self._topics.name(topic) in self.subscribed_topics and assigned.get(topic, set()) != set(numbers):
+                return True
+        self._assigned = state.assignment_epoch, shared
+        return False
+
+    # --- The state of share partitions --------------------------------------------------------------------------------
+
+    def _initialize(self, now: Now) -> Steps[None]:
+        """Have the state made of partitions that members subscribe to and that have none."""
+        seen = self._topics.version, self._state.group_epoch, self.shared
+        if seen == self._seen:
+            return
+        missing: dict[bytes, NamedPartitions] = {}
+        pace = Pace()
+        for name in list(self.subscribed_topics):
+            topic = self._topics.find(name)
+            if topic is not None and len(known := self._known(topic.topic_id, now)) < topic.partitions:
+                missing[topic.topic_id] = NamedPartitions(name, frozenset(range(topic.partitions)) - known)
+            if pace.is_due(1 if topic is None else topic.partitions):
+                yield
+        for topic_id, named in list(missing.items()):  # another request may have asked for it between two steps
+            missing[topic_id] = named._replace(partitions=named.partitions - self._known(topic_id, now))
+            if not missing[topic_id].partitions:
+                del missing[topic_id]
+        if not missing:
+            self._seen = None if self.shared.initializing else seen
+            return
+        # As in Kafka, partitions that a topic gets later are read from their beginning. A topic of which nothing was
+        # initialized is a new one, even if Kafka, after a stop in between, would read that from its beginning, too.
+        starts = {
+            topic: dict.fromkeys(sorted(numbers), 0 if topic in self.shared.initialized else NO_OFFSET)
+            for topic, (_, numbers) in missing.items()
+        }
+        self._note_initializing(missing, now)
+        self.outbox.effects.append(Initialize(self.key, self._state.group_epoch, starts))
+
+    def _known(self, topic: bytes, now: Now) -> frozenset[int]:
+        """The partitions of a topic that have a state, or for which it was asked not long ago."""
+        shared, asked_ms = self.shared, self._asked_ms.get(topic)
+        known = shared.initialized[topic].partitions if topic in shared.initialized else frozenset[int]()
+        if topic in shared.initializing and asked_ms is not None and now.monotonic_ms - asked_ms < RETRY_MS:
+            known |= shared.initializing[topic].partitions
+        return known
+
+    def _note_initializing(self, partitions: ByTopic, now: Now) -> None:
+        self._state.set_shared(self.shared.with_initializing(partitions))
+        self._asked_ms.update(dict.fromkeys(partitions, now.monotonic_ms))
+
+    def begin_initializing(self, partitions: ByTopic, now: Now) -> None:
+        """Note that the state of these partitions is to be made, or made anew."""
+        self._note_initializing(partitions, now)
+        self._state.journal.append()
+
+    def end_initializing(self, partitions: Mapping[bytes, Collection[int]], *, is_done: bool) -> None:
+        """Note that the state of these partitions, by topic id, is made, or could not be: then it is tried again."""
+        shared = self.shared.without_initializing(partitions)
+        if is_done:
+            names = {topic: self._topics.name(topic) for topic in partitions}
+            shared = shared.with_initialized(
+                {
+                    topic: NamedPartitions(name, frozenset(partitions[topic]))
+                    for topic, name in names.items()
+                    if name is not None
+                }
+            )
+        self._state.set_shared(shared)
+        self._state.journal.append()
+
+    def begin_deleting(self, topics: Collection[bytes] | None = None) -> dict[bytes, frozenset[int]]:
+        """Note that the state of topics, None: of all, is being deleted; the partitions that may have one."""
+        shared = self.shared
+        found = shared.partitions(topics)
+        for topic, name in shared.deleting.items():  # from a deletion that did not end
+            size = self._topics.find(name)
+            if size is not None and size.topic_id == topic and (topics is None or topic in topics):
+                found[topic] = found.get(topic, frozenset()).union(range(size.partitions))
+        if found:
+            self._state.set_shared(shared.with_deleting(found))
+            self._state.journal.append()
+        return found
+
+    def gone_topics(self) -> dict[bytes, frozenset[int]]:
+        """The partitions of topics that were deleted since, by topic id; none of some."""
+        found = {**dict.fromkeys(self.shared.deleting, frozenset[int]()), **self.shared.partitions()}
+        return {topic: numbers for topic, numbers in found.items() if self._topics.name(topic) is None}
+
+    def forget_topics(self, topics: Collection[bytes]) -> None:
+        """Note that the state of topics is deleted."""
+        self._state.set_shared(self.shared.without(topics))
+        self._state.journal.append()
+
+    # --- What is of other kinds of groups -----------------------------------------------------------------------------
+
+    def check_commit(self, *_request: object, **_kind: object) -> CommitCheck | None:
+        """Raise UnknownGroupError: nobody commits offsets for it."""
+        raise self._not_for_consumers()
+
+    def check_fetch(self, *_request: object) -> None:
+        """Anybody may look for committed offsets: there are none."""
+
+    def end_join(self, answer: Answer, now: Now) -> None:
+        """Nothing: no join waits."""
+
+    def _not_for_consumers(self) -> errors.UnknownGroupError:
+        return errors.UnknownGroupError(f"Group {self.key} is not a consumer group.", group=self.key)
+
+    # --- Sessions -----------------------------------------------------------------------------------------------------
+
+    def _remove(self, member_ids: Iterable[str], now: Now) -> None:
+        state = self._state
+        for member_id in member_ids:
+            state.remove_member(member_id)
+            self._last_seen.pop(member_id, None)
+            self._sessions.discard(member_id)
+            self.outbox.effects.append(MemberLeft(self.key, member_id, self.is_empty))
+        self._epochs.begin()
+        if self.is_empty:
+            state.set_assignment_epoch(state.group_epoch, 0)
+            self._empty_since_ms = now.wall_ms
+
+    def advance(self, now: Now) -> None:
+        """Remove members whose session has ended."""
+        gone: list[str] = []
+        while (member_id := self._sessions.pop_due(now.monotonic_ms)) is not None:
+            gone.append(member_id)
+            if len(gone) <= TOLD_MAX:
+                client_id = self._find(member_id).subscription.client_id
+                warn_of_silence(self.key, member_id, client_id, self._settings().session_ms)
+        if gone:
+            self._remove(gone, now)
+            self._state.journal.append()
+
+    def end_session(self, member_id: str, now: Now) -> None:
+        """End a member's session before its deadline. Raises UnknownMemberError."""
+        self._remove([self._find(member_id).member_id], now)
+        self._state.journal.append()
+
+    def restored(self, now: Now) -> None:
+        """Go on from the records that were replayed. Sessions of members begin now."""
+        for member in self.members:
+            self._last_seen[member.member_id] = now.monotonic_ms
+            self._sessions.set(member.member_id, now.monotonic_ms + self._settings().session_ms)
+        if self.is_empty:
+            self._empty_since_ms = now.wall_ms
