@@ -207,6 +207,7 @@ class Broker:
         )
         self._native_transactions = NativeTransactions(*common, self.transactions)
         self.share = ShareService(common, appends, topics, partial(truncate, for_broker=True))
+        self.groups.shares.states = self.share
         topics.note_changes(self._note_topic)
 
         of_transactions = TransactionSources(self.transactions)

@@ -351,23 +351,21 @@ class ShareGroup(AssignedGroup):
         self._state.set_shared(self.shared.with_initializing(partitions))
         self._asked_ms.update(dict.fromkeys(partitions, now.monotonic_ms))
 
-    def begin_initializing(self, partitions: ByTopic, now: Now) -> None:
-        """Note that the state of these partitions is to be made, or made anew."""
-        self._note_initializing(partitions, now)
+    def begin_initializing(self, partitions: Mapping[bytes, Collection[int]], now: Now) -> None:
+        """Note that the state of these partitions, by the ids of topics that there are, is to be made, or made anew."""
+        self._note_initializing(self._named(partitions), now)
         self._state.journal.append()
+
+    def _named(self, partitions: Mapping[bytes, Collection[int]]) -> ByTopic:
+        """Partitions with the names of their topics, of those that there are."""
+        names = {topic: self._topics.name(topic) for topic in partitions}
+        return {topic: NamedPartitions(name, frozenset(partitions[topic])) for topic, name in names.items() if name}
 
     def end_initializing(self, partitions: Mapping[bytes, Collection[int]], *, is_done: bool) -> None:
         """Note that the state of these partitions, by topic id, is made, or could not be: then it is tried again."""
         shared = self.shared.without_initializing(partitions)
         if is_done:
-            names = {topic: self._topics.name(topic) for topic in partitions}
-            shared = shared.with_initialized(
-                {
-                    topic: NamedPartitions(name, frozenset(partitions[topic]))
-                    for topic, name in names.items()
-                    if name is not None
-                }
-            )
+            shared = shared.with_initialized(self._named(partitions))
         self._state.set_shared(shared)
         self._state.journal.append()
 

@@ -354,7 +354,7 @@ class GroupService:
         if known is not None:
             known.check_delete()
             if known.share is not None:
-                await self.shares.delete_states(known.share)
+                await self.shares.forget(group)
                 known.check_delete()  # a member may have joined
         removed = self._runtime.remove(group)
         committed = self._offsets.committed

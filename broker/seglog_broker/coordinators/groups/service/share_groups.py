@@ -1,7 +1,7 @@
 """Share groups: the heartbeats of their members, and when the state of their partitions is made and deleted."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,14 +34,6 @@ class ShareStates(Protocol):
         """Delete the state of partitions, of some of which there may be none; durable when it returns."""
 
 
-class _NoStates:
-    async def initialize(self, group: str, topic_id: bytes, start_offsets: Mapping[int, int], state_epoch: int) -> None:
-        pass
-
-    async def delete(self, group: str, topic_id: bytes, partitions: frozenset[int]) -> None:
-        pass
-
-
 @dataclass(eq=False, repr=False)
 class ShareGroups(Service):
     """Serves members of share groups, and has the state of their partitions made and deleted.
@@ -56,7 +48,7 @@ class ShareGroups(Service):
     def __post_init__(self) -> None:
         self._runtime = self._machines.runtime
         self._machines.follow = self._follow
-        self.states: ShareStates = _NoStates()
+        self.states: ShareStates
         self.on_member_left: Callable[[str, str], None] = lambda _group, _member_id: None
         """Called when it is durable that a member of a group is gone."""
         self.on_group_empty: Callable[[str], None] = lambda _group: None
@@ -101,7 +93,11 @@ class ShareGroups(Service):
                 await self._is_due.wait()
                 self._is_due = trio.Event()
                 while self._due:
-                    await self._initialize(self._due.popleft())
+                    wanted = self._due.popleft()
+                    try:
+                        await self._make(wanted)
+                    except SeglogError as error:
+                        log.warning("share_state_not_initialized", group=wanted.group[:100], reason=error.message)
 
     def _follow(self, effect: Initialize | MemberLeft) -> None:
         match effect:
@@ -113,27 +109,48 @@ class ShareGroups(Service):
                 if effect.is_last:
                     self.on_group_empty(effect.group)
 
-    async def _initialize(self, wanted: Initialize) -> None:
-        """Make the state of partitions, and then note that in the group, or that it failed: so it is tried again."""
-        failure: SeglogError | None = None
-        for topic, starts in wanted.start_offsets.items():
-            try:
+    async def _make(self, wanted: Initialize) -> None:
+        """Make the state of partitions, and note that in the group; or that it failed, with the error."""
+        is_done = False
+        try:
+            for topic, starts in wanted.start_offsets.items():
                 await self.states.initialize(wanted.group, topic, starts, wanted.epoch)
-            except SeglogError as error:
-                failure = error
-        if failure is not None:
-            log.warning("share_state_not_initialized", group=wanted.group[:100], reason=failure.message)
-        known = self._runtime.machines.get(wanted.group)
-        if known is not None and known.share is not None:
-            known.share.end_initializing(wanted.start_offsets, is_done=failure is None)
-            self._runtime.carry_out(wanted.group)
+            is_done = True
+        finally:
+            known = self._runtime.machines.get(wanted.group)
+            if known is not None and known.share is not None:
+                known.share.end_initializing(wanted.start_offsets, is_done=is_done)
+                self._runtime.carry_out(wanted.group)
 
-    async def delete_states(self, group: ShareGroup) -> None:
-        """Delete the state of all partitions of a group, which is about to be deleted. Raises SeglogError."""
-        partitions = group.begin_deleting()
-        await self._runtime.written(group.key)
+    async def alter(self, group: str, start_offsets: Mapping[bytes, Mapping[int, int]]) -> None:
+        """Have a group without members, perhaps a new one, read partitions of topics, by their ids, from these offsets.
+
+        It is durable when this returns. Raises UnknownGroupError, NonEmptyGroupError, and as ``states``.
+        """
+        self._check(group)
+        known = self.find(group, makes=True)
+        known.check_delete()
+        known.begin_initializing(start_offsets, self._runtime.now())
+        await self._runtime.written(group)
+        await self._make(Initialize(group, known.generation, start_offsets))
+        await self._runtime.written(group)
+
+    async def forget(self, group: str, topics: Collection[bytes] | None = None) -> None:
+        """Delete the state of topics that a group without members has read; None: of all that it has read.
+
+        It is durable when this returns; of a group that is being deleted it stays noted that it was to be deleted.
+        Raises UnknownGroupError, NonEmptyGroupError, and as ``states``: then ask again.
+        """
+        self._check(group)
+        known = self.find(group)
+        known.check_delete()
+        partitions = known.begin_deleting(topics)
+        await self._runtime.written(group)
         for topic, numbers in partitions.items():
-            await self.states.delete(group.key, topic, numbers)
+            await self.states.delete(group, topic, numbers)
+        if topics is not None:
+            known.forget_topics(partitions)
+            await self._runtime.written(group)
 
     async def _forget_topics(self, group: str) -> None:
         known = self._runtime.machines.get(group)

@@ -335,14 +335,14 @@ def test_single_topics_are_deleted_and_initialized_for_administrators() -> None:
     run.group.forget_topics([BILLS])
     assert run.group.shared == SharedTopics({}, {ORDERS: named("orders", 0, 1)}, {})
     assert run.group.begin_deleting([BILLS]) == {}
-    run.group.begin_initializing({BILLS: named("bills", 0), ORDERS: named("orders", 1)}, run.now)
+    run.group.begin_initializing({BILLS: [0], ORDERS: [1]}, run.now)
     assert run.group.shared.initializing == {BILLS: named("bills", 0), ORDERS: named("orders", 1)}
     run.group.end_initializing({BILLS: [0], ORDERS: [1]}, is_done=True)
     assert run.group.shared == SharedTopics({}, {ORDERS: named("orders", 0, 1), BILLS: named("bills", 0)}, {})
 
 
 def test_partitions_alone_keep_a_group_that_has_no_members(run: ShareCoordinator) -> None:
-    run.group.begin_initializing({ORDERS: named("orders", 0)}, run.now)
+    run.group.begin_initializing({ORDERS: [0]}, run.now)
     assert not run.group.is_unused
 
 

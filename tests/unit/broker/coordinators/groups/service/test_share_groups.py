@@ -160,6 +160,30 @@ async def test_the_state_of_a_deleted_topic_is_deleted(fs: ForgetfulFileSystem, 
         assert not any(again.groups.shares.find("g").shared)
 
 
+async def test_administrators_say_where_a_group_without_members_reads(served: tuple[Broker, States]) -> None:
+    broker, states = served
+    shares, topic = broker.groups.shares, topic_id(broker)
+    await shares.alter("g", {topic: {0: 7}})
+    assert states.known["g", topic] == {0: 7}
+    told = await joined(broker)
+    assert (told.assignment, states.known["g", topic]) == ({topic: frozenset(range(3))}, {0: 7, 1: 0, 2: 0})
+    with pytest.raises(errors.NonEmptyGroupError):
+        await shares.alter("g", {topic: {0: 1}})
+    with pytest.raises(errors.NonEmptyGroupError):
+        await shares.forget("g", [topic])
+    await beat(broker, "g", "a", -1)
+    states.error = errors.CoordinatorNotAvailableError("the disk is full")
+    for change in (shares.alter("g", {topic: {0: 1}}), shares.forget("g", [topic])):
+        with pytest.raises(errors.CoordinatorNotAvailableError):
+            await change
+    assert shares.find("g").shared.deleting == {topic: "t"}
+    states.error = None
+    await shares.forget("g", [topic])
+    assert (states.known["g", topic], any(shares.find("g").shared)) == ({}, False)
+    with pytest.raises(errors.UnknownGroupError):
+        await shares.forget("nope", [topic])
+
+
 async def test_who_left_is_told_of_once_that_is_durable(served: tuple[Broker, States]) -> None:
     broker, _ = served
     told: list[tuple[str, ...]] = []
