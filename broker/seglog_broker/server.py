@@ -275,6 +275,7 @@ async def _end_waits(broker: Broker) -> None:
     finally:
         broker.groups.end_waits()
         broker.share.end_waits()
+        broker.share_fetches.end_waits()
 
 
 async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Event) -> None:
@@ -287,5 +288,6 @@ async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Even
             nursery.start_soon(broker.groups.run)
             nursery.start_soon(broker.transactions.run)
             nursery.start_soon(broker.share.run)
+            nursery.start_soon(broker.share_fetches.run)
             nursery.start_soon(logs.sums.run)
             running.set()

@@ -26,6 +26,7 @@ from seglog_broker.api.monitoring.measurements import DiskForecast, Measurements
 from seglog_broker.api.monitoring.service import Monitoring, plain_numbers
 from seglog_broker.api.monitoring.topic_sources import TopicSources
 from seglog_broker.api.producer_ids import ProducerIdService
+from seglog_broker.api.share_fetch import ShareFetchService
 from seglog_broker.api.truncate import TruncateService
 from seglog_broker.api.users import UserService
 from seglog_broker.config import BrokerConfig
@@ -208,6 +209,7 @@ class Broker:
         self._native_transactions = NativeTransactions(*common, self.transactions)
         self.share = ShareService(common, appends, topics, partial(truncate, for_broker=True))
         self.groups.shares.states = self.share
+        self.share_fetches = ShareFetchService(*common, self.share, self.purgatory)
         topics.note_changes(self._note_topic)
 
         of_transactions = TransactionSources(self.transactions)

@@ -416,6 +416,7 @@ class Connection(Producing):
         # Both refer to this connection: cycles, which only the collector would find.
         self.wire.detach()
         self.failure = None
+        self.session.end()
         self.intake.end()
         self.transport.close()
 

@@ -12,6 +12,7 @@ SASL_...   the account that   an exchange of SASL, behind the handshake with SAS
 """
 
 import math
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -125,6 +126,13 @@ class Session:
         self._exchange: Exchange | None = None
         self._steps = 0
         self.peer = transport.peer  # as it was, for when it has left
+        self.at_end: Callable[[Session], None] | None = None
+        """Called when the connection has ended."""
+
+    def end(self) -> None:
+        """The connection has ended."""
+        if self.at_end is not None:
+            self.at_end(self)
 
     @property
     def _log(self) -> Any:
