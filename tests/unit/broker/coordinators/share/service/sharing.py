@@ -10,8 +10,7 @@ import trio.testing
 from seglog_broker.api.broker import Broker
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.coordinators.groups.topics import id_bytes
-from seglog_broker.coordinators.share.acquisition import Acquired
-from seglog_broker.coordinators.share.in_flight import ACCEPT, Acknowledgement
+from seglog_broker.coordinators.share.in_flight import ACCEPT, Acknowledgement, Acquired
 from seglog_broker.coordinators.share.partition import SharePartition
 from seglog_broker.coordinators.share.records import PartitionKey
 from seglog_broker.partitions.partition import Partition
