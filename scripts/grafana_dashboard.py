@@ -312,6 +312,49 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         _graph("Rebalances", "ops", (_rate("seglog_group_rebalances_total", f'{_HERE}, group=~"$group"'), "{{group}}")),
         _table("States", "none", f'seglog_group_state{{{_HERE}, group=~"$group"}} == 1'),
     ),
+    "Share groups": (
+        _graph(
+            "Records to be done",
+            "short",
+            _by_group("topk(10, sum", f"seglog_share_records_waiting{{{_GROUP}}}"),
+            _by_group("topk(10, sum", f"seglog_share_records_in_flight{{{_GROUP}}}"),
+        ),
+        _graph(
+            "Age of the oldest of them, and time to loss",
+            "s",
+            _by_group("topk(10, max", f"seglog_share_oldest_seconds{{{_GROUP}}}"),
+            _by_group("bottomk(10, min", f"seglog_share_time_to_loss_seconds{{{_GROUP}}}"),
+        ),
+        _graph("Done", "cps", _by_group("topk(10, sum", _rate("seglog_share_accepted_total", _GROUP))),
+        _graph(
+            "Not done",
+            "cps",
+            *(
+                (f"sum by (group) ({_rate(f'seglog_share_{what}_total', _GROUP)})", f"{what} {{{{group}}}}")
+                for what in ("released", "rejected", "expired", "exceeded", "redelivered")
+            ),
+        ),
+        _graph(
+            "Most deliveries of a record",
+            "short",
+            _by_group("topk(10, max", f"seglog_share_deliveries_max{{{_GROUP}}}"),
+        ),
+        _graph(
+            "Dead letters",
+            "short",
+            (f"sum by (group) (seglog_share_records_archiving{{{_GROUP}}})", "to be written {{group}}"),
+            (_gauge("seglog_dead_letters_held_up"), "cannot be written {{instance}}"),
+            (_rate("seglog_dead_letters_written_total"), "written per second {{instance}}"),
+            (_rate("seglog_dead_letters_given_up_total"), "given up per second {{instance}}"),
+        ),
+        _graph(
+            "The broker",
+            "short",
+            (_gauge("seglog_share_groups_left_out"), "groups without metrics {{instance}}"),
+            (_rate("seglog_share_state_pruned_total"), "records of state pruned per second {{instance}}"),
+            width=24,
+        ),
+    ),
     "Transactions": (
         _graph(
             "Transactions",

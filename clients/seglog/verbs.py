@@ -560,6 +560,13 @@ class ExplainVerbs:
         return explaining.explain_seek(topic, partition, at)
 
     @Verb
+    def delivery(
+        self, topic: str, partition: int, group: str, offset: int | None = None
+    ) -> Conversation[messages.ExplainReply]:
+        """Who of a share group has records of a partition; with ``offset`` also what became of the record there."""
+        return explaining.explain_delivery(topic, partition, group, offset)
+
+    @Verb
     def segments(self, topic: str, partition: int, *, drops: bool = False) -> "Conversation[PartitionExplanation]":
         """Why each segment of a partition is kept, and when it can be deleted.
 

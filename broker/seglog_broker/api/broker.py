@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.configs import ConfigService
 from seglog_broker.api.describe_broker import BUILD, BrokerDescriber
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
+from seglog_broker.api.explain_delivery import explain_delivery
 from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.flush import flush
 from seglog_broker.api.lag import measure_lag
@@ -24,6 +26,7 @@ from seglog_broker.api.monitoring.broker_sources import PART_COST, BrokerSources
 from seglog_broker.api.monitoring.group_sources import GroupSources
 from seglog_broker.api.monitoring.measurements import DiskForecast, Measurements
 from seglog_broker.api.monitoring.service import Monitoring, plain_numbers
+from seglog_broker.api.monitoring.share_sources import ShareSources
 from seglog_broker.api.monitoring.topic_sources import TopicSources
 from seglog_broker.api.producer_ids import ProducerIdService
 from seglog_broker.api.share_fetch import ShareFetchService
@@ -213,7 +216,9 @@ class Broker:
         topics.note_changes(self._note_topic)
 
         of_transactions = TransactionSources(self.transactions)
-        self.problems = Problems(*common, tls, of_transactions.problems)
+        measure = partial(measure_lag, self._explain)
+        of_shares = ShareSources(*common, self.share, measure)
+        self.problems = Problems(*common, tls, lambda: chain(of_transactions.problems(), of_shares.problems()))
         self.forecast = DiskForecast(directory.space)
         of_broker = BrokerSources(
             *common,
@@ -229,11 +234,10 @@ class Broker:
             self._started_ms,
         )
         of_topics = TopicSources(*common)
-        of_groups = GroupSources(*common, self.groups, partial(measure_lag, self._explain))
-        self.monitoring = Monitoring(
-            {**of_broker.sources(), **of_transactions.sources(), **of_topics.sources(), **of_groups.sources()}
-        )
-        self.measurements = Measurements([of_topics.measure, of_groups.measure])
+        of_groups = GroupSources(*common, self.groups, measure)
+        sources = of_broker, of_transactions, of_topics, of_groups, of_shares
+        self.monitoring = Monitoring({name: made for each in sources for name, made in each.sources().items()})
+        self.measurements = Measurements([of_topics.measure, of_groups.measure, of_shares.measure])
 
         recovered = [opened.recovery for opened in directory.report.opened.values() if opened.recovery is not None]
         self.metrics.partitions_recovered = len(recovered)
@@ -441,8 +445,11 @@ class Broker:
         return reply, b""
 
     def explain(self, request: messages.ExplainRequest) -> messages.ExplainReply:
-        """Seek as a fetch does; the reply has every step."""
-        return explain_seek(self.partitions.readable(request.topic, request.partition), request, self.directory.path)
+        """Seek as a fetch does, and tell every step; or tell what a share group has."""
+        partition = self.partitions.readable(request.topic, request.partition)
+        if request.group is not None:
+            return explain_delivery(self.share, partition, self.directory.registry.topics[request.topic].id, request)
+        return explain_seek(partition, request, self.directory.path)
 
     async def explain_segments(
         self, request: messages.ExplainSegmentsRequest

@@ -1,4 +1,4 @@
-"""``seglog explain seek | segments | config``."""
+"""``seglog explain seek | delivery | segments | config``."""
 
 from collections.abc import Iterator
 from datetime import tzinfo
@@ -10,19 +10,20 @@ from seglog.cli.arguments import Options
 from seglog.cli.commands import TIMES, Choice, Group, Option, flag
 from seglog.cli.common import answer, moment_of, print_config, print_json, warn, zone_of
 from seglog.cli.exits import OK, REFUSED, UsageError
-from seglog.cli.option_types import COUNT
-from seglog.cli.parameters import client_command, local, topic
+from seglog.cli.option_types import COUNT, GROUP_NAME
+from seglog.cli.parameters import client_command, completed, local, topic
 from seglog.cli.showing import picture_options, show, wants_picture, width_of_output
 from seglog.cli.tables import labelled
 from seglog.cli.terminal import print_line
-from seglog.core.errors import count_of
+from seglog.core.errors import count_of, duration_of
 from seglog.core.moments import AtOffset, AtTime, Edge, format_time
 from seglog_protocol.errors import PartitionOfflineError
+from seglog_protocol.texts import printable
 
 if TYPE_CHECKING:
     from seglog.client import Client
     from seglog.core.explaining import PartitionExplanation
-    from seglog_protocol.messages import ExplainedLookup, ExplainReply
+    from seglog_protocol.messages import ExplainedDelivery, ExplainedLookup, ExplainReply
 
 
 def _seek(client: "Client", options: Options) -> int:
@@ -86,6 +87,39 @@ def _lookup(lookup: "ExplainedLookup", zone: tzinfo | None) -> tuple[str, str]:
     if lookup.index == "time":
         return label, f"{probes}: nothing up to offset {lookup.value:,} is after {format_time(lookup.key, zone)}"
     return label, f"{probes}: offset {lookup.key:,} ends the batch at position {lookup.value:,}"
+
+
+def _delivery(client: "Client", options: Options) -> int:
+    reply = client.explain.delivery(options.topic, options.partition, options.group, options.offset)
+    return answer(options, reply.to_wire(), *delivery_lines(reply, options.group, options.offset, zone_of(options)))
+
+
+def delivery_lines(reply: "ExplainReply", group: str, offset: int | None, zone: tzinfo | None) -> Iterator[str]:
+    """A partition, and the record at ``offset`` if there is one, as a share group has it."""
+    of_record = "" if offset is None else f", offset {offset:,}"
+    yield f"{reply.topic}-{reply.partition}{of_record}, as share group {printable(group)} has it"
+    assert reply.delivery is not None
+    yield from labelled(_delivered(reply.delivery, reply.why, zone), label_width=13)
+
+
+def _delivered(told: "ExplainedDelivery", why: str, zone: tzinfo | None) -> Iterator[tuple[str, str]]:
+    if why:
+        yield "record", why
+    start = "its members have not fetched yet" if told.start_offset is None else f"from offset {told.start_offset:,} on"
+    letters = f", {count_of(told.archiving, 'dead letter')} to be written" if told.archiving else ""
+    yield "records", f"{start}: {told.acquired:,} in flight, {told.waiting:,} waiting{letters}"
+    if told.is_full:
+        yield "full", f"no more are given: share.partition.max.record.locks is {told.record_locks_max:,}"
+    if told.most_deliveries is not None and told.most_deliveries > 1:
+        yield "most often", f"offset {told.most_delivered:,}: delivery {told.most_deliveries:,}"
+    for each in told.holders:
+        until = format_time(each.until_ms, zone)
+        yield (
+            "member",
+            f"{each.member_id}: {count_of(each.records, 'record')} from {each.first_offset:,} on, until {until}",
+        )
+    to = f"dead letters to {told.dead_letter_topic}" if told.dead_letter_topic else "no dead letters"
+    yield "settings", f"lock {duration_of(told.lock_ms)}, {told.delivery_count_max:,} deliveries, {to}"
 
 
 def _segments(client: "Client", options: Options) -> int:
@@ -159,6 +193,19 @@ COMMAND: Final = Group(
             choices=[Choice(("offset", "timestamp"), required=True)],
             times=TIMES,
             example="seglog explain seek clicks 0 --timestamp -1h",
+        ),
+        client_command(
+            "delivery",
+            _delivery,
+            "Show who of a share group has records of a partition, and what became of one of them.",
+            topic(),
+            click.Argument(["partition"], type=COUNT, help="Number of the partition, from 0."),
+            Option(
+                ["--group"], required=True, type=GROUP_NAME, help="The share group.", shell_complete=completed("groups")
+            ),
+            Option(["--offset"], type=COUNT, help="The record with this offset."),
+            local(),
+            example="seglog explain delivery jobs 0 --group workers --offset 1200",
         ),
         client_command(
             "segments",

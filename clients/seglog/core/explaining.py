@@ -1,4 +1,4 @@
-"""Conversations that explain a seek, why a segment is kept, and where a setting comes from."""
+"""Conversations that explain a seek, a delivery, why a segment is kept, and where a setting comes from."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,6 +37,14 @@ def explain_seek(
         raise ValueError(  # noqa: TRY004 - the type is right, the place is not
             f"{place!r} needs no seek; give an offset or a time, for example 1200 or 2019-01-01"
         )
+    return (yield from ask(request, messages.ExplainReply, is_repeatable=True))[0]
+
+
+def explain_delivery(
+    topic: str, partition: int, group: str, offset: int | None = None
+) -> Conversation[messages.ExplainReply]:
+    """The conversation of ``Client.explain.delivery``."""
+    request = messages.ExplainRequest(topic, partition, offset=offset, group=group)
     return (yield from ask(request, messages.ExplainReply, is_repeatable=True))[0]
 
 

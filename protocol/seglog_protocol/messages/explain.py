@@ -9,13 +9,19 @@ from seglog_protocol.messages.topics import ConfigEntry
 
 
 class ExplainRequest(Request):
-    """Trace how a fetch at ``offset`` or ``timestamp`` finds its position; the seek is made for this request."""
+    """Trace how a fetch at ``offset`` or ``timestamp`` finds its position; the seek is made for this request.
+
+    With ``group``, a share group, tell what that has of the partition, and of the record at ``offset`` if one is given.
+    """
 
     api: ClassVar[str] = "explain"
+    version: ClassVar[int] = 2
+    added: ClassVar[str | None] = "group"
     topic: str
     partition: Int31
     offset: Int63 | None = None
     timestamp: Int63 | None = None
+    group: str | None = None
 
 
 class ExplainedProbe(Message):
@@ -42,13 +48,49 @@ class ExplainedLookup(Message):
     trail: list[ExplainedProbe] = default([])
 
 
+class RecordHolder(Message):
+    """A member of a share group that has ``records``, from ``first_offset`` on; the first lock ends at ``until_ms``."""
+
+    member_id: str
+    records: Int64
+    first_offset: Int64
+    until_ms: Int64
+
+
+class ExplainedDelivery(Message):
+    """A partition as a share group has it at ``now_ms`` of the broker's wall clock, and a record of it.
+
+    Records from ``start_offset`` (None: not chosen yet) are ``acquired`` by members, ``archiving`` (their dead letters
+    are not written yet), ``waiting`` or done with. ``is_full``: no further ones are given, as many are in flight.
+    ``holders`` have the most of them. ``state`` and what follows is of the record asked for.
+    """
+
+    now_ms: Int64
+    acquired: Int64
+    archiving: Int64
+    waiting: Int64
+    lock_ms: Int64
+    delivery_count_max: Int64
+    record_locks_max: Int64
+    dead_letter_topic: str
+    start_offset: Int64 | None = None
+    is_full: bool = default(False)
+    holders: list[RecordHolder] = default([])
+    most_delivered: Int64 | None = None
+    most_deliveries: Int64 | None = None
+    state: str | None = None
+    delivery_count: Int64 | None = None
+    member_id: str | None = None
+    until_ms: Int64 | None = None
+
+
 class ExplainReply(Message):
     """The steps of the seek. Sizes and positions are bytes; files are relative to the log directory.
 
     ``segment`` is the base offset of the one chosen among ``segments``. ``scanned_bytes`` are those between the
     position given by the index and the found batch, ``positions`` those of the first 256 headers in them;
     ``read_bytes`` were read from the ``.log`` by system calls. ``log_size`` and ``batch_size`` are of the segment and
-    of the batch found; 0 if nothing was.
+    of the batch found; 0 if nothing was. Of a share group there is ``delivery`` and no seek.
     """
 
     topic: str
@@ -72,6 +114,7 @@ class ExplainReply(Message):
     record_timestamp: Int64 | None = None
     rebuilt_indexes: bool = default(False)
     files: list[str] = default([])
+    delivery: ExplainedDelivery | None = None
 
 
 class ExplainSegmentsRequest(Request):

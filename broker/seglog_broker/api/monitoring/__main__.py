@@ -42,6 +42,13 @@ all, whole groups; the others, and those whose name is longer than 249 character
 `seglog_groups_left_out`. A group without members has them, too, for as long as its offsets are kept. Seconds of lag
 and time to loss are as the last measurement found them, and go on from there.
 """,
+    Scope.SHARES: """\
+## Share groups
+
+Of at most `seglog.metrics.groups.max` share groups, those for which most records wait first, and of 2,000 partitions of
+theirs in all, whole groups; `seglog_share_groups_left_out` counts the others. Ages, time to loss and most deliveries
+are as the last measurement found them. Members and state are those of [groups](#groups).
+""",
 }
 
 

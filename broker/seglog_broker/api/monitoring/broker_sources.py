@@ -53,7 +53,7 @@ class Problems(Service):
     """The problems of a broker, looked up whenever they are asked for."""
 
     _tls: ServerTls | None
-    _of_transactions: Callable[[], Iterator[Problem | None]]
+    _of_coordinators: Callable[[], Iterator[Problem | None]]
     not_reloaded: dict[str, str] = field(default_factory=dict)
     """What the last reload could not use, each with the reason: what was in force before it still is."""
 
@@ -87,7 +87,7 @@ class Problems(Service):
                 if partition.has_problems:
                     yield from partition.what_is_wrong()
             yield None
-        yield from self._of_transactions()
+        yield from self._of_coordinators()
 
 
 @dataclass(eq=False, repr=False)

@@ -25,6 +25,8 @@ class Scope(Enum):
     """At most those of ``seglog.metrics.topics.max`` topics, the largest first."""
     GROUPS = "groups"
     """At most those of ``seglog.metrics.groups.max`` groups, those with the largest lag first."""
+    SHARES = "share groups"
+    """As those of groups, of other ones."""
 
 
 class Family(NamedTuple):
@@ -223,6 +225,27 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ),
     ),
     Family("seglog_groups_left_out", _G, "Groups without samples of their own (seglog.metrics.groups.max)."),
+    # --- Share groups -------------------------------------------------------------------------------------------------
+    *_of(
+        Scope.SHARES,
+        Family("seglog_share_records_waiting", _G, "Records that members can be given.", _GROUP),
+        Family("seglog_share_records_in_flight", _G, "Records that members have, and have not acknowledged.", _GROUP),
+        Family("seglog_share_records_archiving", _G, "Records whose dead letters are not written yet.", _GROUP),
+        Family("seglog_share_oldest_seconds", _G, "Age of the oldest of all these records; 0 without any.", _GROUP),
+        Family("seglog_share_time_to_loss_seconds", _G, "Until retention deletes that; +Inf if nothing does.", _GROUP),
+        Family("seglog_share_deliveries_max", _G, "The most deliveries of one of them; from 2 on it failed.", _GROUP),
+        Family("seglog_share_accepted_total", _C, "Records that are done.", _GROUP),
+        Family("seglog_share_released_total", _C, "Records that members gave back, to be tried again.", _GROUP),
+        Family("seglog_share_rejected_total", _C, "Records that members refused for good.", _GROUP),
+        Family("seglog_share_expired_total", _C, "Records whose lock ran out before they were acknowledged.", _GROUP),
+        Family("seglog_share_exceeded_total", _C, "Records given up after their last delivery.", _GROUP),
+        Family("seglog_share_redelivered_total", _C, "Deliveries of records that had been delivered before.", _GROUP),
+    ),
+    Family("seglog_share_groups_left_out", _G, "Share groups without samples of their own."),
+    Family("seglog_share_state_pruned_total", _C, "Records of __share_group_state that no state needed any more."),
+    Family("seglog_dead_letters_written_total", _C, "Dead letters that are on the disk."),
+    Family("seglog_dead_letters_given_up_total", _C, "Records that were archived though theirs could not be written."),
+    Family("seglog_dead_letters_held_up", _G, "Those that could not be written at the last try: see `seglog ping`."),
 )
 """All of them, in the order in which they are shown."""
 

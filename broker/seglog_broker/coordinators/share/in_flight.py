@@ -89,17 +89,30 @@ class Decision:
             append_batch(self.dead_letters.setdefault(cause, []), run.first, run.last, run.state, run.count)
 
 
+class Tally:
+    """Records by what became of them, since the start of the broker; one that was delivered twice counts twice.
+
+    ``released`` also when a session ended, ``expired`` when a lock ran out, ``exceeded`` when it was the last delivery.
+    """
+
+    __slots__ = ("accepted", "exceeded", "expired", "redelivered", "rejected", "released")
+
+    def __init__(self) -> None:
+        self.accepted = self.released = self.rejected = self.expired = self.exceeded = self.redelivered = 0
+
+
 class InFlight:
     """The runs in flight, without what was written of them. Methods that change states may move the start."""
 
-    __slots__ = ("_available_from", "_gap_end", "_gap_from", "_locks", "end_offset", "runs", "start_offset")
+    __slots__ = ("_available_from", "_gap_end", "_gap_from", "_locks", "_tally", "end_offset", "runs", "start_offset")
 
-    def __init__(self, start_offset: int) -> None:
-        """Nothing is in flight yet; NO_OFFSET: it is not known where it begins."""
+    def __init__(self, start_offset: int, tally: Tally) -> None:
+        """Nothing is in flight yet; NO_OFFSET: it is not known where it begins. ``tally`` counts what becomes of it."""
         self.start_offset = start_offset
         self.end_offset = start_offset
         """The first offset that was never acquired."""
         self.runs = Runs()
+        self._tally = tally
         self._available_from = start_offset  # nothing is available before it
         self._gap_from = self._gap_end = NO_OFFSET
         """Between these, offsets without a run are to be acquired yet: after a start, as nothing was written of them.
@@ -204,6 +217,7 @@ class InFlight:
             deadline_ms, first, last = heapq.heappop(self._locks)
             for run in self.runs.within(first, last):
                 if run.state == ACQUIRED and run.deadline_ms == deadline_ms:
+                    self._tally.expired += run.last - run.first + 1
                     self._release(run, decision, limits)
             self.runs.join(first, last)
         decision.batches.sort()
@@ -215,6 +229,7 @@ class InFlight:
         decision = Decision()
         for run in self.runs:
             if run.state == ACQUIRED and run.member == member:
+                self._tally.released += run.last - run.first + 1
                 self._release(run, decision, limits)
         self.runs.join(self.start_offset, self.end_offset)
         self.move_start()
@@ -263,15 +278,21 @@ class InFlight:
 
     def _apply(self, first: int, last: int, kind: int, decision: Decision, deadline_ms: int, limits: Limits) -> None:
         """Do as an acknowledgement says with offsets that its member has."""
+        tally = self._tally
         for run in self.runs.cut(first, last):
+            size = run.last - run.first + 1
             if kind == RENEW:
                 run.deadline_ms = deadline_ms
             elif kind == RELEASE:
+                tally.released += size
                 self._release(run, decision, limits)
             elif kind == ACCEPT:
+                tally.accepted += size
                 self.runs.change(run, ACKNOWLEDGED, run.count)
                 decision.note(run, "")
             else:
+                if kind == REJECT:
+                    tally.rejected += size
                 self._archive(run, decision, REJECTED if kind == REJECT and limits.has_dead_letters else "")
         self.runs.join(first, last)
         if kind == RENEW:
@@ -280,6 +301,7 @@ class InFlight:
     def _release(self, run: Run, decision: Decision, limits: Limits) -> None:
         """Make an acquired run available, or archive it where it was delivered often enough."""
         if run.count >= limits.delivery_count_max:
+            self._tally.exceeded += run.last - run.first + 1
             self._archive(run, decision, COUNT_EXCEEDED if limits.has_dead_letters else "")
             return
         self.runs.change(run, AVAILABLE, run.count)
@@ -323,7 +345,7 @@ class InFlight:
 
     def note_log_end(self, offset: int) -> "InFlight":
         """The same without what is at ``offset`` and behind it, as it is before anything is acquired."""
-        kept = InFlight(min(self.start_offset, offset))
+        kept = InFlight(min(self.start_offset, offset), self._tally)
         runs = self.runs.within(kept.start_offset, offset - 1)
         kept.load([StateBatch(run.first, min(run.last, offset - 1), run.state, run.count) for run in runs])
         return kept

@@ -20,6 +20,7 @@ from seglog_broker.coordinators.share.in_flight import (
     InFlight,
     Limits,
     StateBatch,
+    Tally,
 )
 from seglog_broker.coordinators.share.records import (
     NO_COUNT,
@@ -66,20 +67,20 @@ class Counts(NamedTuple):
     archiving: int
     finished: int
     """Acknowledged or archived, from the start on: Kafka's delivery complete count."""
-    delivered: int
-    """Since the start of the broker; one that was delivered twice counts twice."""
-    redelivered: int
-    """Of these, those that were not the first."""
 
 
 class RunFacts(NamedTuple):
-    """Offsets in one of Kafka's delivery states, 0 to 4, with their deliveries; ``member`` has them, or is empty."""
+    """Offsets in one of Kafka's delivery states, 0 to 4, with their deliveries.
+
+    ``member`` has them until ``deadline_ms``, or is empty.
+    """
 
     first: int
     last: int
     state: int
     delivery_count: int
     member: str
+    deadline_ms: int
 
 
 class SharePartition(StateMachine):
@@ -99,7 +100,8 @@ class SharePartition(StateMachine):
         self.is_deleted = False
         self._limits = limits
         self._on_available = on_available
-        self._in_flight = InFlight(NO_OFFSET)
+        self.tally: Final = Tally()
+        self._in_flight = InFlight(NO_OFFSET, self.tally)
         self._of_snapshots, self._of_updates = encode_keys(key)
         self.leader_epoch = 0
         """That of the leader who has written last: of a Kafka, as there is no other here."""
@@ -109,7 +111,6 @@ class SharePartition(StateMachine):
         self._updates = 0  # since the last snapshot
         self._is_snapshot_due = False
         self._retry_ms: int | None = None
-        self._delivered = self._redelivered = 0
 
     @property
     def start_offset(self) -> int:
@@ -164,7 +165,7 @@ class SharePartition(StateMachine):
         self.snapshot_epoch = value.snapshot_epoch
         self._created_ms, self.snapshot_ms = value.create_timestamp, value.write_timestamp
         self._is_snapshot_due = True
-        self._in_flight = InFlight(value.start_offset)
+        self._in_flight = InFlight(value.start_offset, self.tally)
         written = value.state_batches
         self._in_flight.load(
             [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in written]
@@ -191,7 +192,7 @@ class SharePartition(StateMachine):
         """Decide the tombstone, and have nothing any more."""
         self.is_deleted = True
         self._retry_ms = None
-        self._in_flight = InFlight(NO_OFFSET)
+        self._in_flight = InFlight(NO_OFFSET, self.tally)
         self.outbox.records.append(tombstone(self.partition))
 
     # --- Where it begins ----------------------------------------------------------------------------------------------
@@ -199,14 +200,14 @@ class SharePartition(StateMachine):
     def initialize(self, start_offset: int, state_epoch: int, now: Now) -> None:
         """Begin at an offset, and forget all else; -1: where ``begin`` says."""
         self.state_epoch = state_epoch
-        self._in_flight = InFlight(start_offset)
+        self._in_flight = InFlight(start_offset, self.tally)
         self._is_snapshot_due = True
         self._write((), now)
         self._on_available(self.partition)
 
     def begin(self, start_offset: int) -> None:
         """Begin at an offset that follows from a setting: it is written with the first record that is acknowledged."""
-        self._in_flight = InFlight(start_offset)
+        self._in_flight = InFlight(start_offset, self.tally)
 
     def note_log_start(self, offset: int, now: Now) -> None:  # noqa: ARG002 - nothing is written of it
         """Forget what is before an offset: the log has it no more. Nothing is written of that, as in Kafka."""
@@ -250,9 +251,8 @@ class SharePartition(StateMachine):
         acquisition = Acquisition(self._in_flight, member, now.monotonic_ms + limits.lock_ms, limits)
         acquisition.take(batches, fetch_offset, max_records, batch_size, is_record_limit)
         for first, last, count in acquisition.acquired:
-            self._delivered += last - first + 1
             if count > 1:
-                self._redelivered += last - first + 1
+                self.tally.redelivered += last - first + 1
         return acquisition.acquired
 
     def archive(self, first: int, last: int, now: Now) -> None:  # noqa: ARG002 - nothing is written of it
@@ -347,16 +347,9 @@ class SharePartition(StateMachine):
     def counts(self) -> Counts:
         """How many offsets are in which state."""
         records = self._in_flight.runs.records
-        return Counts(
-            records[ACQUIRED],
-            records[AVAILABLE],
-            records[ARCHIVING],
-            self._in_flight.finished,
-            self._delivered,
-            self._redelivered,
-        )
+        return Counts(records[ACQUIRED], records[AVAILABLE], records[ARCHIVING], self._in_flight.finished)
 
     def runs(self) -> Iterator[RunFacts]:
         """The runs in flight, in order."""
         for run in self._in_flight.runs:
-            yield RunFacts(run.first, run.last, run.state, run.count, run.member)
+            yield RunFacts(run.first, run.last, run.state, run.count, run.member, run.deadline_ms)

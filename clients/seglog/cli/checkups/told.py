@@ -1,13 +1,14 @@
-"""What a broker tells, judged: its problems, versions, clock, limits, free space and configuration."""
+"""What a broker tells, judged: its problems, versions, clock, limits, free space, configuration and share groups."""
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seglog import __version__
 from seglog.cli.checkups.model import Check, ok, problem, unknown, warning
+from seglog.cli.checkups.queues import Queue, ask_queues, queue_checks
 from seglog.cli.figures import bytes_text, count_text, seconds_text
 from seglog.core.errors import count_of, duration_of
 from seglog.core.security import is_loopback
@@ -36,6 +37,7 @@ SECTIONS: Final = {
     "disk": "The disk is slow or fails",
     "damage": "Damage is found",
     "transaction": "A transaction holds readers up",
+    "dead-letter": "A queue stands still",
 }
 """Sections of the runbook, by the kind of a problem; of others it says as a whole what to do."""
 
@@ -56,6 +58,7 @@ class Told(NamedTuple):
     """How far its clock is ahead of this machine's."""
     rtt_seconds: float
     """How long it took to tell: the offset is known to half of that."""
+    queues: Sequence[Queue] = ()
 
 
 def ask(client: "Client") -> Told:
@@ -71,7 +74,8 @@ def ask(client: "Client") -> Told:
     offset = described.now_ms / 1000 - (before + after) / 2
     found = {family.name.removeprefix(_DISK): family.value() for family in families}
     disk = {name: value for name, value in found.items() if isinstance(value, int | float)}
-    return told._replace(described=described, disk=disk, offset_seconds=offset, rtt_seconds=after - before)
+    told = told._replace(described=described, disk=disk, offset_seconds=offset, rtt_seconds=after - before)
+    return told._replace(queues=ask_queues(client))
 
 
 _DISK: Final = "seglog_disk_"
@@ -94,6 +98,7 @@ def told_checks(told: Told) -> Iterator[Check]:
     yield from _limits(told.described)
     yield from _free_space(told)
     yield from _configuration(told.described)
+    yield from queue_checks(told.queues)
 
 
 def _health(server: str, hello: "HelloReply") -> Iterator[Check]:

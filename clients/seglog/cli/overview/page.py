@@ -318,6 +318,10 @@ def _topics(rows: Sequence[TopicRow], width: int, most: int, left_out: float) ->
 
 def _groups(rows: Sequence[GroupRow], width: int, most: int, left_out: float) -> Table:
     shown = rows[: max(ROWS_MIN, most)]
+    of_queues = [
+        _Column("DONE/S", [rate_text(row.rate).removesuffix("/s") for row in shown], 6),
+        _Column("IN FLIGHT", [count_text(row.in_flight) for row in shown], 7),
+    ]
     return _table(
         f"GROUP ({len(rows) + int(left_out):,})",
         [printable(row.name) for row in shown],
@@ -327,6 +331,7 @@ def _groups(rows: Sequence[GroupRow], width: int, most: int, left_out: float) ->
             _Column("LAG", [count_text(row.lag) for row in shown], 1),
             _Column("BEHIND", [seconds_text(row.behind) for row in shown], 3),
             _Column("LOSS IN", [seconds_text(row.to_loss) for row in shown], 2),
+            *(of_queues if any(row.in_flight is not None for row in shown) else ()),
         ],
         width,
         [_RED if row.lag and row.to_loss is not None and row.to_loss < LOSS_SECONDS_WARNED else "" for row in shown],

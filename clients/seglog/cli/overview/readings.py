@@ -126,6 +126,15 @@ def _total(family: MetricFamily | None) -> float | None:
     return sum(sample.value for sample in family.samples if not isinstance(sample.value, MetricBuckets))
 
 
+Values = Sequence[tuple[tuple[str, ...], float]]
+
+
+def grown(values: Values, before: Values, seconds: float) -> float | None:
+    """By how much values have grown a second, all together; None without an earlier reading."""
+    old = dict(before)
+    return sum(max(0.0, value - old.get(labels, 0.0)) for labels, value in values) / seconds if seconds else None
+
+
 class TopicRow(NamedTuple):
     """A topic; None is what is not known."""
 
@@ -151,6 +160,10 @@ class GroupRow(NamedTuple):
     """Seconds that its oldest unread record is old."""
     to_loss: float | None
     """Seconds until retention takes the first of its unread records."""
+    rate: float | None = None
+    """Of a share group: records that were done a second."""
+    in_flight: float | None = None
+    """Of a share group: records that members have."""
 
 
 def topic_rows(numbers: Numbers) -> list[TopicRow]:
@@ -161,10 +174,7 @@ def topic_rows(numbers: Numbers) -> list[TopicRow]:
     rows = []
     for name, values in ends.items():
         end = sum(value for _, value in values)
-        old = dict(before.get(name, ()))
-        rate = None
-        if numbers.seconds:
-            rate = sum(max(0.0, value - old.get(labels, 0.0)) for labels, value in values) / numbers.seconds
+        rate = grown(values, before.get(name, ()), numbers.seconds)
         durable = sum(value for _, value in durables.get(name, ()))
         size = sum(value for _, value in sizes.get(name, ()))
         rows.append(TopicRow(name, len(values), size, end, rate, max(0.0, end - durable) if durables else 0.0))
@@ -173,9 +183,14 @@ def topic_rows(numbers: Numbers) -> list[TopicRow]:
 
 def group_rows(numbers: Numbers) -> list[GroupRow]:
     """Those that lose records soonest first, then those that are furthest behind."""
-    lags, seconds, losses = (
-        numbers.by(f"seglog_group_{what}", "group") for what in ("lag", "lag_seconds", "time_to_loss_seconds")
-    )
+
+    def of(name: str, of_share: str) -> dict[str, list[tuple[tuple[str, ...], float]]]:
+        return numbers.by(f"seglog_group_{name}", "group") | numbers.by(f"seglog_share_{of_share}", "group")
+
+    lags, seconds = of("lag", "records_waiting"), of("lag_seconds", "oldest_seconds")
+    losses = of("time_to_loss_seconds", "time_to_loss_seconds")
+    done, in_flight = (numbers.by(f"seglog_share_{name}", "group") for name in ("accepted_total", "records_in_flight"))
+    before = numbers.by("seglog_share_accepted_total", "group", before=True)
     states = {
         labels[0]: labels[1]
         for values in numbers.by("seglog_group_state", "group").values()
@@ -192,6 +207,8 @@ def group_rows(numbers: Numbers) -> list[GroupRow]:
                 sum(value for _, value in lags[name]) if name in lags else None,
                 max((value for _, value in seconds.get(name, ())), default=None),
                 min((value for _, value in losses.get(name, ())), default=None),
+                grown(done[name], before.get(name, ()), numbers.seconds) if name in done else None,
+                sum(value for _, value in in_flight[name]) if name in in_flight else None,
             )
         )
     return sorted(rows, key=lambda r: (math.inf if r.to_loss is None else r.to_loss, -(r.lag or 0.0), r.name))

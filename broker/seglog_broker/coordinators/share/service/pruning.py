@@ -53,6 +53,8 @@ class Pruning(Service):
     def __post_init__(self) -> None:
         self._snapshots: dict[str, _Snapshot] = {}  # by coordinator key
         self._ends: dict[int, int] = {}  # the log ends of the partitions at the last look
+        self.pruned = 0
+        """Records that were deleted, since the start."""
 
     async def run(self) -> None:
         """Prune every ``share.coordinator.state.topic.prune.interval.ms``, and write old snapshots, until cancelled."""
@@ -93,6 +95,7 @@ class Pruning(Service):
         ]
         if not wanted:
             return
+        starts = {number: self._table.partition(self._topic.name, number).log.log_start_offset for number in ends}
         try:
             reply = await self._truncate(TruncateRequest(wanted))
         except SeglogError as error:
@@ -101,6 +104,8 @@ class Pruning(Service):
         for result in reply.partitions:
             if result.error is not None:
                 log.warning("share_state_not_pruned", partition=result.partition, reason=result.error.message)
+            elif result.earliest is not None:
+                self.pruned += result.earliest - starts[result.partition]
 
     def _log_ends(self) -> dict[int, int]:
         """The log ends of the partitions whose states are all known."""

@@ -89,9 +89,11 @@ class ShareService:
         )
         self.dead_letters = DeadLetters(*common, self.runtime, self.settings.of, appends.append, topics.create)
         self._of_groups: dict[str, dict[PartitionKey, None]] = {}
+        self.changes = 0
+        """Grows when a group begins to read a partition, or its state there is forgotten."""
         self._loader = StateLoader(*common, self._topic, ShareReplay, self._keep)
         self.beginning = Beginning(*common, self.runtime, self.settings)
-        self._pruning = Pruning(*common, self._topic, self._loader, self.runtime, truncate)
+        self.pruning = Pruning(*common, self._topic, self._loader, self.runtime, truncate)
         self._orphans = Sweep(lambda: list(self._of_groups), self._clean, common.scheduler)
         self.write_decided = self._topic.write_wanted
         self.end_waits = self.runtime.end_waits
@@ -112,7 +114,7 @@ class ShareService:
                     partitions=len(self.runtime.machines),
                     seconds=round(trio.current_time() - began, 3),
                 )
-            nursery.start_soon(self._pruning.run)
+            nursery.start_soon(self.pruning.run)
             self._orphans.want()
             nursery.start_soon(self._orphans.run)
 
@@ -159,6 +161,7 @@ class ShareService:
 
     def _note(self, key: PartitionKey) -> None:
         self._of_groups.setdefault(key.group, {})[key] = None
+        self.changes += 1
 
     # --- Looking up ---------------------------------------------------------------------------------------------------
 
@@ -235,6 +238,7 @@ class ShareService:
         async for key in self._scheduler.spread(keys, CHANGED_A_TURN):
             of_group = self._of_groups.get(key.group, {})
             of_group.pop(key, None)
+            self.changes += 1
             if not of_group:
                 self._of_groups.pop(key.group, None)
             if key.text in self.runtime.machines or key.text in self.runtime.owed:

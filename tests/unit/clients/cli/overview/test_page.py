@@ -275,7 +275,27 @@ def test_a_topic_that_was_made_in_between_has_the_rate_of_all_its_records() -> N
     assert row.rate == 50
 
 
+def test_share_groups_have_a_rate_and_what_is_in_flight_beside_what_waits() -> None:
+    labels = ("group", "topic", "partition")
+
+    def read(at: float, accepted: float) -> Reading:
+        of_share = {"records_waiting": 40, "records_in_flight": 7, "oldest_seconds": 3, "time_to_loss_seconds": 9_000}
+        of_share["accepted_total"] = accepted
+        families = [
+            family(f"seglog_share_{name}", labels, {("workers", "jobs", "0"): value, ("workers", "jobs", "1"): 0})
+            for name, value in of_share.items()
+        ]
+        members = {("workers",): 3, ("billing",): 1}
+        return reading(at, [], [*families, family("seglog_group_members", ("group",), members)])
+
+    now, before = read(10, 500), read(0, 300)
+    assert group_rows(Numbers(now, before))[0] == ("workers", "", 3, 40, 3, 0, 20, 7)
+    shown = "\n".join(lines_of(View("b", now, before), 100, 40, colours=False))
+    assert "DONE/S  IN FLIGHT" in shown
+    assert "DONE/S" not in "\n".join(lines_of(WELL, 100, 40, colours=False))
+
+
 def test_a_group_that_has_committed_nothing_has_no_lag() -> None:
     members = family("seglog_group_members", ("group",), {("new",): 1})
     (row,) = group_rows(Numbers(reading(0, [], [members])))
-    assert row == ("new", "", 1, None, None, None)
+    assert row == ("new", "", 1, None, None, None, None, None)
