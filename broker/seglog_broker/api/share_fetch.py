@@ -6,7 +6,7 @@ Source: Kafka's SharePartitionManager, DelayedShareFetch.
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -21,6 +21,9 @@ from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime.begun import by_task
 from seglog_broker.storage.io.pauses import ColdReadError, RecordsWantedError, TurnWantedError
 from seglog_protocol.errors import SeglogError, without_frames
+
+ERRORS_HELD_SECONDS: Final = 0.1
+"""A response of nothing but errors is held for so long: some clients ask again at once."""
 
 
 @dataclass(eq=False, repr=False)
@@ -136,8 +139,10 @@ class ShareFetchService(Service):
                 if failed:
                     return failed
                 continue
-            if is_over or not collection.watched or any(each.acquired for each in taken.values()):
+            if is_over or any(each.acquired for each in taken.values()):
                 return taken
+            if not collection.watched:
+                deadline = min(deadline, trio.current_time() + ERRORS_HELD_SECONDS)
             await self._lines.wait(collection.watched, deadline, session.note_wait)
 
     def _wait_ms(self, max_wait_ms: int) -> int:

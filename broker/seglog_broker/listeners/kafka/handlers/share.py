@@ -259,19 +259,25 @@ def _failure(context: RequestContext, place: Place, error: SeglogError) -> Failu
     return Failure(error_code(error), error_message(error))
 
 
-def _not_fetched(
-    _context: RequestContext, _request: messages.ShareFetchRequest, error: SeglogError
-) -> messages.ShareFetchResponse:
-    return messages.ShareFetchResponse(error_code=error_code(error), error_message=error_message(error))
-
-
-def _not_acknowledged(
-    _context: RequestContext, _request: messages.ShareAcknowledgeRequest, error: SeglogError
-) -> messages.ShareAcknowledgeResponse:
-    return messages.ShareAcknowledgeResponse(error_code=error_code(error), error_message=error_message(error))
-
-
 APIS: Final = (
-    Api(78, "ShareFetch", range(1, 3), None, share_fetch, _not_fetched, begins=True, is_carried=True),
-    Api(79, "ShareAcknowledge", range(1, 3), None, share_acknowledge, _not_acknowledged, begins=True, is_carried=True),
+    Api(
+        78,
+        "ShareFetch",
+        range(1, 3),
+        handle=share_fetch,
+        refuse=lambda _, __, e: messages.ShareFetchResponse(error_code=error_code(e), error_message=error_message(e)),
+        begins=True,
+        is_carried=True,
+    ),
+    Api(
+        79,
+        "ShareAcknowledge",
+        range(1, 3),
+        handle=share_acknowledge,
+        refuse=lambda _, __, e: messages.ShareAcknowledgeResponse(
+            error_code=error_code(e), error_message=error_message(e)
+        ),
+        begins=True,
+        is_carried=True,
+    ),
 )

@@ -252,6 +252,15 @@ async def test_requests_that_do_not_fit_their_session_are_refused() -> None:
         assert (await two.acknowledge(epoch=0)).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
 
+async def test_a_response_of_errors_alone_is_held(autojump_clock: MockClock) -> None:
+    async with shared(0) as (_, member):
+        one = await member("one")
+        began = trio.current_time()
+        found = await one.fetch([2], max_wait_ms=60_000)
+        assert found[2].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert 0.1 <= trio.current_time() - began < 1
+
+
 async def test_a_stop_answers_those_that_wait() -> None:
     async with shared(0) as (served, member):
         one = await member("one")
