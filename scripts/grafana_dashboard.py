@@ -348,8 +348,10 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             (_rate("seglog_dead_letters_given_up_total"), "given up per second {{instance}}"),
         ),
         _graph(
-            "The broker",
+            "Sessions and state",
             "short",
+            (_gauge("seglog_share_sessions"), "sessions {{instance}}"),
+            (_gauge("seglog_share_fetches_waiting"), "fetches that wait {{instance}}"),
             (_gauge("seglog_share_groups_left_out"), "groups without metrics {{instance}}"),
             (_rate("seglog_share_state_pruned_total"), "records of state pruned per second {{instance}}"),
             width=24,

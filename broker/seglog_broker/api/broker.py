@@ -217,7 +217,7 @@ class Broker:
 
         of_transactions = TransactionSources(self.transactions)
         measure = partial(measure_lag, self._explain)
-        of_shares = ShareSources(*common, self.share, measure)
+        of_shares = ShareSources(*common, self.share, self.share_fetches, measure)
         self.problems = Problems(*common, tls, lambda: chain(of_transactions.problems(), of_shares.problems()))
         self.forecast = DiskForecast(directory.space)
         of_broker = BrokerSources(

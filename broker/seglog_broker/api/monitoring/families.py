@@ -242,6 +242,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
         Family("seglog_share_redelivered_total", _C, "Deliveries of records that had been delivered before.", _GROUP),
     ),
     Family("seglog_share_groups_left_out", _G, "Share groups without samples of their own."),
+    Family("seglog_share_sessions", _G, "Share sessions: members of share groups that fetch."),
+    Family("seglog_share_fetches_waiting", _G, "Fetches of share groups that wait for records now."),
     Family("seglog_share_state_pruned_total", _C, "Records of __share_group_state that no state needed any more."),
     Family("seglog_dead_letters_written_total", _C, "Dead letters that are on the disk."),
     Family("seglog_dead_letters_given_up_total", _C, "Records that were archived though theirs could not be written."),

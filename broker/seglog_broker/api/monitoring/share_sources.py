@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from seglog_broker.api.monitoring.broker_sources import TOLD_MAX, one
 from seglog_broker.api.monitoring.lags import Lags, MeasureLag, Place
 from seglog_broker.api.monitoring.samples import NAME_CHARACTERS_MAX, SAMPLES_MAX, KeptRows, Source, select
+from seglog_broker.api.share_fetch import ShareFetchService
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.share.in_flight import Tally
 from seglog_broker.coordinators.share.partition import SharePartition
@@ -52,6 +53,7 @@ class ShareSources(Service):
     """Reads what share groups have of partitions; ``measure`` finds what takes longer than a scrape may."""
 
     _shares: ShareService
+    _fetches: ShareFetchService
     _measure_lag: MeasureLag
 
     def __post_init__(self) -> None:
@@ -76,6 +78,8 @@ class ShareSources(Service):
             "seglog_share_deliveries_max": self._each(lambda one: self._deliveries.get(one.machine.key)),
             **{f"seglog_share_{name}_total": self._each(partial(_counted, name)) for name in Tally.__slots__},
             "seglog_share_groups_left_out": one(lambda: len(shares.groups()) - len(self.shown())),
+            "seglog_share_sessions": one(lambda: len(self._fetches.sessions)),
+            "seglog_share_fetches_waiting": one(lambda: self._fetches.waiting),
             "seglog_share_state_pruned_total": one(lambda: shares.pruning.pruned),
             "seglog_dead_letters_written_total": one(lambda: letters.written),
             "seglog_dead_letters_given_up_total": one(lambda: letters.given_up),

@@ -32,6 +32,7 @@ from tests.unit.broker.coordinators.share.service.sharing import (
     sharing,
     taken,
 )
+from tests.unit.broker.listeners.kafka.test_share import shared
 
 LOCK_MS = 30_000
 DEAD: dict[str, Any] = {"of_group": {"errors.deadletterqueue.topic.name": "dlq.t"}}
@@ -152,6 +153,21 @@ async def test_records_of_state_that_are_pruned_are_counted() -> None:
         for _ in range(2):
             await broker.share.pruning.prune()
         assert of_broker(broker, "seglog_share_state_pruned_total") == 4
+
+
+async def test_sessions_and_fetches_that_wait_are_counted(autojump_clock: object) -> None:
+    del autojump_clock
+    async with shared(count=1) as (served, member):
+        one = await member("one")
+        await one.fetch([0])
+        await one.send(max_wait_ms=1000)
+        await trio.sleep(0.5)
+        counted = "seglog_share_sessions", "seglog_share_fetches_waiting"
+        assert [of_broker(served.broker, name) for name in counted] == [1, 1]
+        await one.receive()
+        await one.peer.stream.aclose()
+        await trio.sleep(0.5)
+        assert [of_broker(served.broker, name) for name in counted] == [0, 0]
 
 
 async def test_dead_letters_that_cannot_be_written_are_a_problem_until_they_are_given_up(

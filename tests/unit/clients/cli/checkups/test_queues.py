@@ -1,6 +1,6 @@
 """What ``seglog doctor`` and ``seglog explain delivery`` say of share groups, as a broker tells of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ def delivery(**changes: Any) -> ExplainedDelivery:
 class Told:
     """What a fake broker answers: metrics of the group ``workers`` in ``jobs``, by partition, and who has what."""
 
-    def __init__(self, *numbers: dict[str, float], members: float | None = 2, **explained: Any) -> None:
+    def __init__(self, *numbers: Mapping[str, float], members: float | None = 2, **explained: Any) -> None:
         self.numbers = numbers
         self.members = members
         self.explained = explained

@@ -279,13 +279,18 @@ def test_share_groups_have_a_rate_and_what_is_in_flight_beside_what_waits() -> N
     labels = ("group", "topic", "partition")
 
     def read(at: float, accepted: float) -> Reading:
-        of_share = {"records_waiting": 40, "records_in_flight": 7, "oldest_seconds": 3, "time_to_loss_seconds": 9_000}
+        of_share: dict[str, float] = {
+            "records_waiting": 40,
+            "records_in_flight": 7,
+            "oldest_seconds": 3,
+            "time_to_loss_seconds": 9_000,
+        }
         of_share["accepted_total"] = accepted
         families = [
             family(f"seglog_share_{name}", labels, {("workers", "jobs", "0"): value, ("workers", "jobs", "1"): 0})
             for name, value in of_share.items()
         ]
-        members = {("workers",): 3, ("billing",): 1}
+        members: dict[tuple[str, ...], float] = {("workers",): 3, ("billing",): 1}
         return reading(at, [], [*families, family("seglog_group_members", ("group",), members)])
 
     now, before = read(10, 500), read(0, 300)
