@@ -12,7 +12,7 @@ from seglog_broker.api.monitoring.lags import Lags, MeasureLag, Place
 from seglog_broker.api.monitoring.samples import NAME_CHARACTERS_MAX, SAMPLES_MAX, KeptRows, Source, select
 from seglog_broker.api.share_fetch import ShareFetchService
 from seglog_broker.coordinators.groups.topics import id_text
-from seglog_broker.coordinators.share.in_flight import Tally
+from seglog_broker.coordinators.share.in_flight import TALLIED
 from seglog_broker.coordinators.share.partition import SharePartition
 from seglog_broker.coordinators.share.records import PartitionKey
 from seglog_broker.coordinators.share.runs import ACQUIRED
@@ -76,7 +76,7 @@ class ShareSources(Service):
             "seglog_share_oldest_seconds": self._of_oldest(0.0, self._lags.seconds),
             "seglog_share_time_to_loss_seconds": self._of_oldest(math.inf, self._lags.time_to_loss),
             "seglog_share_deliveries_max": self._each(lambda one: self._deliveries.get(one.machine.key)),
-            **{f"seglog_share_{name}_total": self._each(partial(_counted, name)) for name in Tally.__slots__},
+            **{f"seglog_share_{name}_total": self._each(partial(_counted, name)) for name in TALLIED},
             "seglog_share_groups_left_out": one(lambda: len(shares.groups()) - len(self.shown())),
             "seglog_share_sessions": one(lambda: len(self._fetches.sessions)),
             "seglog_share_fetches_waiting": one(lambda: self._fetches.waiting),

@@ -89,13 +89,16 @@ class Decision:
             append_batch(self.dead_letters.setdefault(cause, []), run.first, run.last, run.state, run.count)
 
 
+TALLIED: Final = ("accepted", "exceeded", "expired", "redelivered", "rejected", "released")
+
+
 class Tally:
     """Records by what became of them, since the start of the broker; one that was delivered twice counts twice.
 
     ``released`` also when a session ended, ``expired`` when a lock ran out, ``exceeded`` when it was the last delivery.
     """
 
-    __slots__ = ("accepted", "exceeded", "expired", "redelivered", "rejected", "released")
+    __slots__ = TALLIED
 
     def __init__(self) -> None:
         self.accepted = self.released = self.rejected = self.expired = self.exceeded = self.redelivered = 0
