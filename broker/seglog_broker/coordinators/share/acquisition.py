@@ -70,8 +70,9 @@ class Acquisition:
     def _take_in_flight(self, first: int, last: int) -> bool:
         """Take what is available of offsets in flight; False if nothing else may come with it."""
         for run in self._in_flight.runs.within(first, last):
-            if self._passed < run.first and self._in_flight.has_gaps and self._taken < self._room:
-                self._take_new(self._passed, run.first - 1)
+            gap = max(self._passed, self._in_flight.gap_from)
+            if gap < run.first and self._in_flight.gap_from != NO_OFFSET and self._taken < self._room:
+                self._take_new(gap, run.first - 1)
             if self._taken >= self._room:
                 break
             if run.state == AVAILABLE and run.last >= self._passed:

@@ -107,7 +107,7 @@ class Tally:
 class InFlight:
     """The runs in flight, without what was written of them. Methods that change states may move the start."""
 
-    __slots__ = ("_available_from", "_gap_end", "_gap_from", "_locks", "_tally", "end_offset", "runs", "start_offset")
+    __slots__ = ("_available_from", "_gap_end", "_locks", "_tally", "end_offset", "gap_from", "runs", "start_offset")
 
     def __init__(self, start_offset: int, tally: Tally) -> None:
         """Nothing is in flight yet; NO_OFFSET: it is not known where it begins. ``tally`` counts what becomes of it."""
@@ -117,7 +117,7 @@ class InFlight:
         self.runs = Runs()
         self._tally = tally
         self._available_from = start_offset  # nothing is available before it
-        self._gap_from = self._gap_end = NO_OFFSET
+        self.gap_from = self._gap_end = NO_OFFSET
         """Between these, offsets without a run are to be acquired yet: after a start, as nothing was written of them.
 
         Anywhere else the log has no records there.
@@ -128,8 +128,8 @@ class InFlight:
     def load(self, batches: Sequence[StateBatch]) -> None:
         """Take over what was written: ``batches`` in order, none before the start. Each is as if acquired as one."""
         for first, last, state, count in batches:
-            if self._gap_from == NO_OFFSET and first > self.end_offset:
-                self._gap_from = self.end_offset
+            if self.gap_from == NO_OFFSET and first > self.end_offset:
+                self.gap_from = self.end_offset
             self.runs.insert(Run(first, last, state, count, first, last - first + 1))
             self.end_offset = last + 1
         self._gap_end = self.end_offset
@@ -174,25 +174,20 @@ class InFlight:
         self._available_from = min(self._available_from, offset)
 
     def _first_gap(self) -> int:
-        if self._gap_from != NO_OFFSET:
-            for run in self.runs.within(self._gap_from, self._gap_end):
-                if run.first > self._gap_from:
+        if self.gap_from != NO_OFFSET:
+            for run in self.runs.within(self.gap_from, self._gap_end):
+                if run.first > self.gap_from:
                     break
-                self._gap_from = run.last + 1
-            self.pass_gaps(self._gap_from)
-        return self._gap_from
-
-    @property
-    def has_gaps(self) -> bool:
-        """True if offsets without a run may have to be acquired."""
-        return self._gap_from != NO_OFFSET
+                self.gap_from = run.last + 1
+            self.pass_gaps(self.gap_from)
+        return self.gap_from
 
     def pass_gaps(self, offset: int) -> None:
         """Note that offsets before ``offset`` that are in no run have no records."""
-        if self._gap_from != NO_OFFSET:
-            self._gap_from = max(self._gap_from, offset)
-            if self._gap_from >= self._gap_end:
-                self._gap_from = NO_OFFSET
+        if self.gap_from != NO_OFFSET:
+            self.gap_from = max(self.gap_from, offset)
+            if self.gap_from >= self._gap_end:
+                self.gap_from = NO_OFFSET
 
     # --- Locks --------------------------------------------------------------------------------------------------------
 

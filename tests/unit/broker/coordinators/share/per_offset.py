@@ -91,6 +91,7 @@ class Table:
         for offset in range(fetch_offset, batches[0][0]):
             if offset in self.rows and self.rows[offset].state == AVAILABLE:
                 self.rows[offset].state = ARCHIVED
+        self.move_start()
 
         def give(offset: int) -> None:
             row = self.rows[offset]
@@ -134,10 +135,10 @@ class Table:
                 offset += 1
             elif not known:
                 offset = give_new(offset, last)
-            elif self.gaps:
+            elif offset in self.gaps:
                 offset = give_new(offset, min(known) - 1)
             else:
-                offset = min(known)
+                offset += 1
         self.gaps = {each for each in self.gaps if each >= offset and each not in self.rows}
         self.move_start()
         return list(_acquired(given, self.rows))

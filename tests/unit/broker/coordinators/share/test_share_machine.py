@@ -17,6 +17,7 @@ from seglog_broker.coordinators.share.acquisition import Acquisition
 from seglog_broker.coordinators.share.in_flight import (
     ACCEPT,
     GAP,
+    NO_OFFSET,
     REJECT,
     RELEASE,
     RENEW,
@@ -319,7 +320,13 @@ def start_over_what_is_acquired(patch: pytest.MonkeyPatch) -> None:
 
 def nothing_of_what_was_not_written(patch: pytest.MonkeyPatch) -> None:
     """After a start offsets count as if they had no records, of which nothing was written."""
-    patch.setattr(InFlight, "has_gaps", False)
+    load = InFlight.load
+
+    def load_without_gaps(flight: InFlight, batches: Sequence[StateBatch]) -> None:
+        load(flight, batches)
+        flight.gap_from = NO_OFFSET
+
+    patch.setattr(InFlight, "load", load_without_gaps)
 
 
 def half_of_a_request_holds(patch: pytest.MonkeyPatch) -> None:
