@@ -119,7 +119,8 @@ async def kafka(
     async with real_broker(*flags, topics=made, folder=folder, clock=clock) as broker, trio.open_nursery() as tasks:
         tasks.start_soon(broker.groups.run)
         tasks.start_soon(broker.transactions.run)
-        await wait_all_tasks_blocked()  # groups and transactions are loaded
+        tasks.start_soon(broker.share.run)
+        await wait_all_tasks_blocked()  # groups, transactions and what share groups have are loaded
         async with serving(broker, serve) as served:
             try:
                 yield KafkaServed(served, broker)
