@@ -282,7 +282,9 @@ class Broker:
         report = directory.report
         for settings in report.kafka_settings:
             log.warning(
-                "kafka_broker_settings", settings=settings, advice="set what you need in the configuration file"
+                "kafka_broker_settings",
+                settings=settings,
+                advice="set what you need in the configuration file, and for groups by kafka-configs",
             )
         if report.adopted:
             log.warning("kafka_directory_adopted", topics=report.adopted)

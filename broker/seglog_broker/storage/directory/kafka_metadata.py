@@ -88,9 +88,10 @@ class KafkaMetadata:
     """What the metadata log says. ``is_there``: whether there is one; without it everything is empty.
 
     ``topic_configs`` has the settings of each topic as Kafka stores them, ``broker_configs`` those of brokers by node
-    id, with an empty one for all brokers; ``credentials`` are those of users by name and mechanism, and ``acls`` is the
-    number of ACLs. Kafka has given no producer id from ``next_producer_id`` on. ``problem``: why a part of it could not
-    be read, or None. ``metadata_version`` is None where what could be read names none.
+    id, with an empty one for all brokers, ``group_configs`` those of groups; ``credentials`` are those of users by name
+    and mechanism, and ``acls`` is the number of ACLs. Kafka has given no producer id from ``next_producer_id`` on.
+    ``problem``: why a part of it could not be read, or None. ``metadata_version`` is None where what could be read
+    names none.
     """
 
     is_there: bool = False
@@ -98,6 +99,7 @@ class KafkaMetadata:
     partitions: set[tuple[str, int]] = field(default_factory=set)
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     credentials: dict[tuple[str, str], Credential] = field(default_factory=dict)
     acls: int = 0
     next_producer_id: int = 0
@@ -137,6 +139,8 @@ def read_kafka_metadata(fs: FileSystem, path: str) -> KafkaMetadata:
             out.topic_configs[name] = config
         elif kind == BROKER_RESOURCE and config:
             out.broker_configs[name] = config
+        elif kind == GROUP_RESOURCE and config:
+            out.group_configs[name] = config
     out.acls = len(image.acls)
     return out
 

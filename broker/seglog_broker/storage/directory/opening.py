@@ -429,8 +429,9 @@ class _Opening:
             metadata = KafkaMetadata()
         if metadata.problem is not None:
             self._report.problems.append(f"{metadata.problem}: topics' settings behind it are not known")
-        for broker, settings in sorted(metadata.broker_configs.items()):
-            of = f"broker {broker}" if broker else "all brokers"
+        of_brokers = {f"broker {name}" if name else "all brokers": c for name, c in metadata.broker_configs.items()}
+        of_groups = {f"group {name}": config for name, config in metadata.group_configs.items()}
+        for of, settings in (*sorted(of_brokers.items()), *sorted(of_groups.items())):
             told = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
             self._report.kafka_settings.append(f"{of}: {told}")
         self._adopt_accounts(metadata)

@@ -196,6 +196,16 @@ def test_the_last_word_of_the_log_counts(records: tuple[bytes, ...], config: dic
     assert opened(_kafkas(*records)).registry.topics["t"].config == KEPT_FOR_EVER | config
 
 
+def test_settings_of_groups_are_named() -> None:
+    settings = (
+        _config("g", "share.auto.offset.reset", "earliest", 32),
+        _config("g", "share.delivery.count.limit", "3", 32),
+    )
+    assert opened(_kafkas(*_BEGIN, *settings)).report.kafka_settings == [
+        "group g: share.auto.offset.reset=earliest, share.delivery.count.limit=3"
+    ]
+
+
 def test_settings_of_another_topic_of_that_name_are_not_taken() -> None:
     topic = opened(_kafkas(*_BEGIN, topic_id=_SECOND)).registry.topics["t"]
     assert (topic.config, topic.kafka_config) == (KEPT_FOR_EVER, {})
