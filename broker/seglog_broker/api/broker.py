@@ -16,7 +16,7 @@ from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.configs import ConfigService
 from seglog_broker.api.describe_broker import BUILD, BrokerDescriber
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
-from seglog_broker.api.explain_delivery import explain_delivery
+from seglog_broker.api.explain_delivery import DeliveryExplanation
 from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.flush import flush
 from seglog_broker.api.lag import measure_lag
@@ -217,7 +217,7 @@ class Broker:
 
         of_transactions = TransactionSources(self.transactions)
         measure = partial(measure_lag, self._explain)
-        of_shares = ShareSources(*common, self.share, self.share_fetches, measure)
+        of_shares = ShareSources(common, self.share, self.share_fetches, measure)
         self.problems = Problems(*common, tls, lambda: chain(of_transactions.problems(), of_shares.problems()))
         self.forecast = DiskForecast(directory.space)
         of_broker = BrokerSources(
@@ -234,7 +234,7 @@ class Broker:
             self._started_ms,
         )
         of_topics = TopicSources(*common)
-        of_groups = GroupSources(*common, self.groups, measure)
+        of_groups = GroupSources(common, self.groups, measure)
         sources = of_broker, of_transactions, of_topics, of_groups, of_shares
         self.monitoring = Monitoring({name: made for each in sources for name, made in each.sources().items()})
         self.measurements = Measurements([of_topics.measure, of_groups.measure, of_shares.measure])
@@ -450,7 +450,9 @@ class Broker:
         """Seek as a fetch does, and tell every step; or tell what a share group has."""
         partition = self.partitions.readable(request.topic, request.partition)
         if request.group is not None:
-            return explain_delivery(self.share, partition, self.directory.registry.topics[request.topic].id, request)
+            topic_id = self.directory.registry.topics[request.topic].id
+            explained = DeliveryExplanation(self.share, partition, topic_id, request.group)
+            return explained.reply(request.offset, self.groups.facts(request.group).members)
         return explain_seek(partition, request, self.directory.path)
 
     async def explain_segments(

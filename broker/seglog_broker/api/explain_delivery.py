@@ -1,15 +1,13 @@
-"""Explanations of what a share group has of a partition: who has which records, and what became of one of them."""
+"""Explanations of what a share group has of a partition: who has which records, what became of one, what is wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from seglog_broker.api.monitoring.share_sources import Sharing
 from seglog_broker.coordinators.groups.topics import id_bytes
-from seglog_broker.coordinators.share.partition import RunFacts
 from seglog_broker.coordinators.share.records import PartitionKey
-from seglog_broker.coordinators.share.runs import ACKNOWLEDGED, ACQUIRED, ARCHIVING, AVAILABLE
+from seglog_broker.coordinators.share.runs import ACKNOWLEDGED, ACQUIRED, ARCHIVING, AVAILABLE, Run
 from seglog_broker.coordinators.share.service.service import ShareService
-from seglog_broker.coordinators.state_machine import Now
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.texts import counted, time_text
 from seglog_protocol import messages
@@ -18,87 +16,121 @@ from seglog_protocol.errors import UnknownGroupError
 HOLDERS_MAX: Final = 20
 """Members in an answer."""
 
+EXPIRED_SHARE_WARNED: Final = 0.05
+"""Of records that were acknowledged, or not in time."""
+
 STATES: Final = "available", "acquired", "acknowledged", "archiving", "archived"
 """Kafka's delivery states, by their numbers."""
 
 
-def explain_delivery(
-    shares: ShareService, partition: Partition, topic_id: str, request: messages.ExplainRequest
-) -> messages.ExplainReply:
-    """Tell what a share group has of a partition, and of the record at ``offset`` if one is given.
+class DeliveryExplanation:
+    """What a share group has of a partition at a moment. Use it at once."""
 
-    Raises UnknownGroupError where the group does not read it, and as ``ShareService.check``.
-    """
-    group, offset = request.group or "", request.offset
-    key = PartitionKey(group, id_bytes(topic_id), request.partition)
-    machine = shares.find(key)
-    if machine is None:
-        raise UnknownGroupError(f"no share group {group} reads {request.topic}-{request.partition}", group=group)
-    now, settings, counts, runs = shares.runtime.now(), shares.settings.of(group), machine.counts(), [*machine.runs()]
-    facts: dict[str, Any] = {}
-    run = None if offset is None else next((run for run in runs if run.first <= offset <= run.last), None)
-    if run is None:
-        why = "" if offset is None else _why_unknown(machine.start_offset, offset, partition.log.log_end_offset)
-    else:
-        held_up = [each.reason for each in shares.dead_letters.held_up() if each.key == key]
-        why = _why(run, settings.delivery_count_max, _wall_ms(run, now), held_up)
-        facts = {"state": STATES[run.state], "delivery_count": run.delivery_count}
+    def __init__(self, shares: ShareService, partition: Partition, topic_id: str, group: str) -> None:
+        """Raises UnknownGroupError where the group does not read the partition, and as ``ShareService.check``."""
+        self._group = group
+        self._place = f"{partition.topic}-{partition.number}"
+        self._key = PartitionKey(group, id_bytes(topic_id), partition.number)
+        machine = shares.find(self._key)
+        if machine is None:
+            raise UnknownGroupError(f"no share group {group} reads {self._place}", group=group)
+        self._machine = machine
+        self._partition = partition
+        self._waiting = Sharing(machine, partition).waiting
+        self._settings = shares.settings.of(group)
+        self._held_up = "".join(f": {each.reason}" for each in shares.dead_letters.held_up() if each.key == self._key)
+        self._now = shares.runtime.now()
+
+    def reply(self, offset: int | None, members: int) -> messages.ExplainReply:
+        """The answer, with the record at ``offset`` if one is given; the group has so many members."""
+        machine, partition, runs = self._machine, self._partition, self._machine.runs()
+        facts: dict[str, Any] = {}
+        run = None if offset is None else next((run for run in runs if run.first <= offset <= run.last), None)
+        if run is not None:
+            facts = {"state": STATES[run.state], "delivery_count": run.count}
+            if run.state == ACQUIRED:
+                facts |= {"member_id": run.member, "until_ms": self._until_ms(run)}
+        holders = self._holders()
+        return messages.ExplainReply(
+            partition.topic,
+            partition.number,
+            len(partition.log.segments),
+            "" if offset is None else self._why_unknown(offset) if run is None else self._why(run),
+            delivery=messages.ExplainedDelivery(
+                *(self._now.wall_ms, runs.records[ACQUIRED], runs.records[ARCHIVING], self._waiting or 0),
+                start_offset=None if self._waiting is None else machine.start_offset,
+                holders=holders[:HOLDERS_MAX],
+                warnings=[messages.Advice(*each) for each in self._wrong(holders, members)],
+                **facts,
+            ),
+        )
+
+    def _until_ms(self, run: Run) -> int:
+        """When the lock of an acquired run ends."""
+        return self._now.wall_ms + run.deadline_ms - self._now.monotonic_ms
+
+    def _why(self, run: Run) -> str:
+        """The state of a record in flight, as a sentence."""
+        count, times, most = run.count, counted(run.count, "time"), self._settings.delivery_count_max
+        if run.state == AVAILABLE:
+            given = f": it was delivered {times}, and given back, or its lock ran out" if count else ""
+            return f"it waits to be given to a member{given}"
         if run.state == ACQUIRED:
-            facts |= {"member_id": run.member, "until_ms": _wall_ms(run, now)}
-    if machine.start_offset >= 0:
-        facts |= {"start_offset": machine.start_offset, "is_full": machine.next_offset() is None}
-    pending = [run for run in runs if run.state in {AVAILABLE, ACQUIRED}]
-    most = max(pending, key=lambda run: run.delivery_count, default=None)
-    if most is not None:
-        facts |= {"most_delivered": most.first, "most_deliveries": most.delivery_count}
-    delivery = messages.ExplainedDelivery(
-        *(now.wall_ms, counts.acquired, counts.archiving, Sharing(machine, partition).waiting or 0),
-        *(settings.lock_ms, settings.delivery_count_max, settings.record_locks_max, settings.dead_letter_topic),
-        holders=_holders(pending, now),
-        **facts,
-    )
-    return messages.ExplainReply(request.topic, request.partition, len(partition.log.segments), why, delivery=delivery)
+            return f"member {run.member} has it until {time_text(self._until_ms(run))}: delivery {count} of {most}"
+        if run.state == ACKNOWLEDGED:
+            return f"it was accepted, at delivery {count}"
+        gone = "rejected" if count < most else f"given up after it was delivered {times}"
+        if run.state == ARCHIVING:
+            return f"it was {gone}, and its dead letter is not written yet{self._held_up}"
+        return f"it was {gone}, or the log has it no more"
 
+    def _why_unknown(self, offset: int) -> str:
+        """The state of an offset that is not in flight."""
+        if self._waiting is None:
+            return "no member has fetched yet, so that it is not chosen where the group begins"
+        if offset < self._machine.start_offset:
+            return "it is done with: it was accepted or archived, or was there before the group"
+        is_there = offset < self._partition.log.log_end_offset
+        return "it waits: no member was given it yet" if is_there else "there is no such record yet"
 
-def _wall_ms(run: RunFacts, now: Now) -> int:
-    """When the lock of an acquired run ends."""
-    return now.wall_ms + run.deadline_ms - now.monotonic_ms
+    def _holders(self) -> list[messages.RecordHolder]:
+        """The members that have acquired records, those with the most first."""
+        found: dict[str, list[Run]] = {}
+        for run in self._machine.runs():
+            if run.state == ACQUIRED:
+                found.setdefault(run.member, []).append(run)
+        holders = [
+            messages.RecordHolder(
+                member, sum(run.last - run.first + 1 for run in runs), runs[0].first, min(map(self._until_ms, runs))
+            )
+            for member, runs in found.items()
+        ]
+        return sorted(holders, key=lambda holder: -holder.records)
 
-
-def _why(run: RunFacts, delivery_count_max: int, until_ms: int, held_up: Sequence[str]) -> str:
-    """The state of a record in flight, as a sentence."""
-    count, times = run.delivery_count, counted(run.delivery_count, "time")
-    if run.state == AVAILABLE:
-        given = f": it was delivered {times}, and given back, or its lock ran out" if count else ""
-        return f"it waits to be given to a member{given}"
-    if run.state == ACQUIRED:
-        return f"member {run.member} has it until {time_text(until_ms)}: delivery {count} of {delivery_count_max}"
-    if run.state == ACKNOWLEDGED:
-        return f"it was accepted, at delivery {count}"
-    gone = "rejected" if count < delivery_count_max else f"given up after it was delivered {times}"
-    if run.state == ARCHIVING:
-        return f"it was {gone}, and its dead letter is not written yet" + "".join(f": {reason}" for reason in held_up)
-    return f"it was {gone}, or the log has it no more"
-
-
-def _why_unknown(start: int, offset: int, end: int) -> str:
-    """The state of an offset that is not in flight; ``start`` is the group's start, ``end`` that of the log."""
-    if start < 0:
-        return "no member has fetched yet, so that it is not chosen where the group begins"
-    if offset < start:
-        return "it is done with: it was accepted or archived, or was there before the group"
-    return "it waits: no member was given it yet" if offset < end else "there is no such record yet"
-
-
-def _holders(runs: Sequence[RunFacts], now: Now) -> list[messages.RecordHolder]:
-    """The members that have acquired the most records."""
-    found: dict[str, list[RunFacts]] = {}
-    for run in runs:
-        if run.state == ACQUIRED:
-            found.setdefault(run.member, []).append(run)
-    made = messages.RecordHolder
-    holders = [
-        made(member, sum(run.last - run.first + 1 for run in its), its[0].first, min(_wall_ms(run, now) for run in its))
-        for member, its in found.items()
-    ]
-    return sorted(holders, key=lambda holder: -holder.records)[:HOLDERS_MAX]
+    def _wrong(self, holders: list[messages.RecordHolder], members: int) -> Iterator[tuple[str, str]]:
+        """Sentences about what is wrong, each with what to do."""
+        group, place, settings, tally = self._group, self._place, self._settings, self._machine.tally
+        most, letters = settings.delivery_count_max, settings.dead_letter_topic
+        if self._waiting and not members:
+            found = f"{group} has no members, and {counted(self._waiting, 'record')} of {place} wait for it"
+            yield found, f"start its workers, or delete it: seglog group delete {group}"
+        if tally.expired > EXPIRED_SHARE_WARNED * (tally.accepted + tally.released + tally.rejected + tally.expired):
+            found = (
+                f"the locks of {counted(tally.expired, 'record')} of {place} ran out before {group} acknowledged them"
+            )
+            yield found, "workers die, hang or take longer: renew, or raise share.record.lock.duration.ms of the group"
+        if tally.exceeded and not letters:
+            found = f"{group} gave up {counted(tally.exceeded, 'record')} of {place} after {most} deliveries"
+            yield found, "to keep such records set errors.deadletterqueue.topic.name of the group"
+        for run in self._machine.runs():
+            if run.state <= ACQUIRED and run.count >= max(2, most - 1):
+                end = f"goes to {letters}" if letters else "is dropped"
+                found = f"{place}@{run.first} goes round in {group}: delivery {run.count} of {most}, then it {end}"
+                yield found, "mend its worker, and let that reject what it can never do"
+                break
+        if holders and self._waiting and self._machine.next_offset() is None:
+            first = holders[0]
+            seconds = max(0, self._now.wall_ms - first.until_ms + settings.lock_ms) / 1000
+            having = f"{first.member_id} has {counted(first.records, 'record')}, the first for {seconds:.0f} s"
+            found = f"{group} has all {settings.record_locks_max} records of {place} in flight that it may: {having}"
+            yield found, "see whether that worker acknowledges any; when it ends, its records are available to others"

@@ -15,7 +15,7 @@ from seglog.cli.parameters import client_command, completed, local, topic
 from seglog.cli.showing import picture_options, show, wants_picture, width_of_output
 from seglog.cli.tables import labelled
 from seglog.cli.terminal import print_line
-from seglog.core.errors import count_of, duration_of
+from seglog.core.errors import count_of
 from seglog.core.moments import AtOffset, AtTime, Edge, format_time
 from seglog_protocol.errors import PartitionOfflineError
 from seglog_protocol.texts import printable
@@ -108,18 +108,15 @@ def _delivered(told: "ExplainedDelivery", why: str, zone: tzinfo | None) -> Iter
     start = "its members have not fetched yet" if told.start_offset is None else f"from offset {told.start_offset:,} on"
     letters = f", {count_of(told.archiving, 'dead letter')} to be written" if told.archiving else ""
     yield "records", f"{start}: {told.acquired:,} in flight, {told.waiting:,} waiting{letters}"
-    if told.is_full:
-        yield "full", f"no more are given: share.partition.max.record.locks is {told.record_locks_max:,}"
-    if told.most_deliveries is not None and told.most_deliveries > 1:
-        yield "most often", f"offset {told.most_delivered:,}: delivery {told.most_deliveries:,}"
     for each in told.holders:
         until = format_time(each.until_ms, zone)
         yield (
             "member",
             f"{each.member_id}: {count_of(each.records, 'record')} from {each.first_offset:,} on, until {until}",
         )
-    to = f"dead letters to {told.dead_letter_topic}" if told.dead_letter_topic else "no dead letters"
-    yield "settings", f"lock {duration_of(told.lock_ms)}, {told.delivery_count_max:,} deliveries, {to}"
+    for advice in told.warnings:
+        yield "warning", advice.found
+        yield "->", advice.remedy
 
 
 def _segments(client: "Client", options: Options) -> int:

@@ -57,27 +57,28 @@ class RecordHolder(Message):
     until_ms: Int64
 
 
+class Advice(Message):
+    """A sentence about what is wrong, and one about what to do."""
+
+    found: str
+    remedy: str
+
+
 class ExplainedDelivery(Message):
     """A partition as a share group has it at ``now_ms`` of the broker's wall clock, and a record of it.
 
     Records from ``start_offset`` (None: not chosen yet) are ``acquired`` by members, ``archiving`` (their dead letters
-    are not written yet), ``waiting`` or done with. ``is_full``: no further ones are given, as many are in flight.
-    ``holders`` have the most of them. ``state`` and what follows is of the record asked for.
+    are not written yet), ``waiting`` or done with. ``holders`` are the members that have the most. ``state`` and what
+    follows is of the record asked for.
     """
 
     now_ms: Int64
     acquired: Int64
     archiving: Int64
     waiting: Int64
-    lock_ms: Int64
-    delivery_count_max: Int64
-    record_locks_max: Int64
-    dead_letter_topic: str
     start_offset: Int64 | None = None
-    is_full: bool = default(False)
     holders: list[RecordHolder] = default([])
-    most_delivered: Int64 | None = None
-    most_deliveries: Int64 | None = None
+    warnings: list[Advice] = default([])
     state: str | None = None
     delivery_count: Int64 | None = None
     member_id: str | None = None

@@ -1,33 +1,57 @@
-"""How old what readers have not read yet is, and how long it is kept: measured in the background, in turns."""
+"""Groups of any kind that have samples: how far they are behind, how old that is, and how long it is kept."""
 
 import math
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from seglog_broker.api.lag import LAG_PARTITIONS_MAX
+from seglog_broker.api.monitoring.samples import NAME_CHARACTERS_MAX, SAMPLES_MAX, KeptRows, Source, select
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.storage.io.clock import Clock
+from seglog_broker.partitions.scheduler import Service
+from seglog_broker.runtime import budget
+from seglog_broker.storage.log.log_files import LogOffsets
 from seglog_protocol.messages import LagPartition, LagReply, LagRequest
+
+GROUP_COST: Final = 5.0
+ROW_COST: Final = 1.5
+"""Microseconds to look at a group, and at a row of it."""
 
 MeasureLag = Callable[[LagRequest], Awaitable[LagReply]]
 
 
-class Place(NamedTuple):
-    """The next offset that a group has not done with, in a partition that can be read."""
-
-    group: str
-    partition: Partition
-    offset: int
+class Row(Protocol):
+    """A partition that a group reads, and that can be read."""
 
     @property
-    def lag(self) -> int:
-        """Offsets up to the log end."""
-        return max(0, self.partition.log.log_end_offset - self.offset)
+    def group(self) -> str: ...  # noqa: D102
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        """Group, topic and partition."""
-        return self.group, self.partition.topic, self.partition.number
+    def partition(self) -> Partition: ...  # noqa: D102
+
+    @property
+    def offset(self) -> int | None:
+        """The next one that the group has not done with; None where that is not known."""
+
+
+RowT = TypeVar("RowT", bound=Row)
+Some = tuple[Sequence[RowT], Sequence[LogOffsets]]
+"""Some rows, and the ends of their logs."""
+
+
+class Groups(NamedTuple, Generic[RowT]):
+    """Groups of a kind, and how they are looked at."""
+
+    count_at_most: Callable[[], int]
+    """Costs nothing; some may count twice."""
+    names: Callable[[], Collection[str]]
+    has: Callable[[str], bool]
+    size_of: Callable[[str], int]
+    """How many partitions a group reads."""
+    rows_of: Callable[[str], Iterator[RowT | None]]
+    """These, None where one cannot be read; other tasks may run between two of them."""
+    changes: Callable[[], object]
+    """Another value when a row has come or gone."""
 
 
 class Measured(NamedTuple):
@@ -40,43 +64,127 @@ class Measured(NamedTuple):
     """When retention may delete it; None: time does not."""
 
 
-class Lags:
-    """Keeps what the last measurement found of each place; ages go on from there."""
+@dataclass(eq=False, repr=False)
+class Lags(Service, Generic[RowT]):
+    """Makes samples of a kind of groups. Ages are as the last measurement found them, and go on from there."""
 
-    def __init__(self, clock: Clock, measure_lag: MeasureLag) -> None:
-        self._clock: Final = clock
-        self._measure_lag: Final = measure_lag
+    _groups: Groups[RowT]
+    _measure_lag: MeasureLag
+
+    def __post_init__(self) -> None:
+        self._largest: list[str] | None = None  # groups by lag, as last measured; None: not yet
+        self._count = 0  # groups then
         self._measured: dict[tuple[str, str, int], Measured] = {}
+        self._rows: KeptRows[RowT, Some[RowT]] = KeptRows(
+            self.rows,
+            lambda rows: (rows, [row.partition.log.offsets for row in rows]),
+            lambda: (self._table.changes, self._groups.changes(), self._limit, self._largest),
+        )
 
-    async def measure(self, places: Iterable[Place]) -> None:
-        """Measure those that are behind."""
-        behind = [place for place in places if place.lag]
-        behind.sort(key=lambda place: place.key[1:])  # those of a partition are measured together
+    @property
+    def _limit(self) -> int:
+        return self._config.current.seglog_metrics_groups_max
+
+    def shown(self) -> Sequence[str]:
+        """The groups with samples."""
+        groups, limit = self._groups, self._limit
+        if groups.count_at_most() <= 2 * limit:
+            names = groups.names()
+            if len(names) <= limit and sum(map(groups.size_of, names)) <= SAMPLES_MAX:
+                return [name for name in names if len(name) <= NAME_CHARACTERS_MAX]
+        return [] if self._largest is None else [name for name in self._largest if groups.has(name)][:limit]
+
+    def left_out(self) -> int:
+        """How many groups have none."""
+        groups, shown = self._groups, len(self.shown())
+        count = len(groups.names()) if groups.count_at_most() <= 2 * self._limit else self._count
+        return max(0, count - shown)
+
+    def each(self, value: Callable[[RowT], float | None]) -> Source:
+        """The source of a family that has a value for each row."""
+        return self._rows.source(lambda some: [value(row) for row in some[0]])
+
+    def lag(self) -> Source:
+        """The source of a family with the number of offsets up to the log end."""
+        return self._rows.source(_lags)
+
+    def of_lag(self, without: float, of: Callable[[RowT, int], float | None]) -> Source:
+        """The same with a value for a row and its offset, ``without`` where there is no lag."""
+        return self._rows.source(
+            lambda some: [
+                without if lag == 0 else None if lag is None or row.offset is None else of(row, row.offset)
+                for row, lag in zip(some[0], _lags(some), strict=True)
+            ]
+        )
+
+    def rows(self) -> Iterator[tuple[tuple[str, str, str], RowT] | None]:
+        """Their rows with labels, None where there is none; other tasks may run between two of them."""
+        for name in self.shown():
+            yield None
+            for row in self._groups.rows_of(name):
+                yield None if row is None else ((name, row.partition.topic, str(row.partition.number)), row)
+
+    async def measure(self) -> None:
+        """Find the groups with the largest lag, and of those that are shown what they read next, in turns."""
+        turns = budget.Turns(self._scheduler.quiet_turn)
+        groups = self._groups
+        sizes: dict[str, int] = {}
+        lags: dict[str, int] = {}
+        for name in list(groups.names()):
+            sizes[name] = groups.size_of(name)
+            await turns.spend(GROUP_COST + ROW_COST * sizes[name])
+            lags[name] = sum(lag for _, _, lag in self._behind(name))
+        self._largest = select(lags, sizes, self._limit)
+        self._count = len(lags)
+        behind: list[tuple[LagPartition, str]] = []
+        for name in self.shown():
+            await turns.spend(GROUP_COST + ROW_COST * groups.size_of(name))
+            behind += [
+                (LagPartition(row.partition.topic, row.partition.number, offset), name)
+                for row, offset, _ in self._behind(name)
+            ]
+        behind.sort(key=lambda one: (one[0].topic, one[0].partition))  # those of a partition are measured together
         measured: dict[tuple[str, str, int], Measured] = {}
         for begin in range(0, len(behind), LAG_PARTITIONS_MAX):
             some = behind[begin : begin + LAG_PARTITIONS_MAX]
-            asked = [LagPartition(place.partition.topic, place.partition.number, place.offset) for place in some]
-            reply = await self._measure_lag(LagRequest(asked))
-            for place, found in zip(some, reply.partitions, strict=True):
+            reply = await self._measure_lag(LagRequest([asked for asked, _ in some]))
+            for (asked, name), found in zip(some, reply.partitions, strict=True):
                 if found.error is None:
-                    measured[place.key] = Measured(place.offset, reply.now_ms, found.timestamp, found.lost_from_ms)
+                    made = Measured(asked.offset, reply.now_ms, found.timestamp, found.lost_from_ms)
+                    measured[name, asked.topic, asked.partition] = made
         self._measured = measured
 
-    def seconds(self, place: Place) -> float | None:
-        """The age of the record at a place that is behind."""
-        found = self._measured.get(place.key)
+    def _behind(self, group: str) -> Iterator[tuple[RowT, int, int]]:
+        """Rows that are behind, each with its offset and its lag."""
+        for row in self._groups.rows_of(group):
+            offset = None if row is None else row.offset
+            if row is not None and offset is not None and offset < row.partition.log.log_end_offset:
+                yield row, offset, row.partition.log.log_end_offset - offset
+
+    def _found(self, row: RowT) -> Measured | None:
+        return self._measured.get((row.group, row.partition.topic, row.partition.number))
+
+    def seconds(self, row: RowT, offset: int) -> float | None:
+        """The age of the record at ``offset``, the row's."""
+        found = self._found(row)
         if found is None or found.timestamp is None:
             return None
-        now_ms = self._clock.now_ms() if found.offset == place.offset else found.at_ms
+        now_ms = self._clock.now_ms() if found.offset == offset else found.at_ms
         return max(0, now_ms - found.timestamp) / 1000
 
-    def time_to_loss(self, place: Place) -> float | None:
-        """Seconds until retention deletes the record at a place that is behind; 0 if it is gone, infinite if never."""
-        if place.offset < place.partition.log.log_start_offset:
+    def time_to_loss(self, row: RowT, offset: int) -> float | None:
+        """Seconds until retention deletes the record at ``offset``, the row's; 0 if it is gone, infinite if never."""
+        if offset < row.partition.log.log_start_offset:
             return 0.0
-        found = self._measured.get(place.key)
+        found = self._found(row)
         if found is None:
             return None
         if found.lost_from_ms is None:
             return math.inf
         return max(0, found.lost_from_ms - self._clock.now_ms()) / 1000
+
+
+def _lags(some: Some[RowT]) -> Sequence[int | None]:
+    return [
+        None if (offset := row.offset) is None else max(0, end.end - offset) for row, end in zip(*some, strict=True)
+    ]

@@ -8,7 +8,7 @@ A write that fails leaves the state as it was decided. All of it is written a se
 Source: Kafka's SharePartition and ShareCoordinatorShard.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from seglog_broker.coordinators.share.acquisition import Acquisition
@@ -31,7 +31,7 @@ from seglog_broker.coordinators.share.records import (
     encode_update,
     tombstone,
 )
-from seglog_broker.coordinators.share.runs import ACQUIRED, ARCHIVING, AVAILABLE
+from seglog_broker.coordinators.share.runs import ACQUIRED, ARCHIVING, Runs
 from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateMachine
 from seglog_protocol.dead_letters import COUNT_EXCEEDED, REJECTED
 from seglog_protocol.kafka.messages import ShareSnapshotValue
@@ -57,30 +57,6 @@ class DeadLetter(NamedTuple):
     last: int
     delivery_count: int
     cause: str
-
-
-class Counts(NamedTuple):
-    """The number of offsets in each state, for those who watch."""
-
-    acquired: int
-    available: int
-    archiving: int
-    finished: int
-    """Acknowledged or archived, from the start on: Kafka's delivery complete count."""
-
-
-class RunFacts(NamedTuple):
-    """Offsets in one of Kafka's delivery states, 0 to 4, with their deliveries.
-
-    ``member`` has them until ``deadline_ms``, or is empty.
-    """
-
-    first: int
-    last: int
-    state: int
-    delivery_count: int
-    member: str
-    deadline_ms: int
 
 
 class SharePartition(StateMachine):
@@ -126,6 +102,10 @@ class SharePartition(StateMachine):
     def finished(self) -> int:
         """Offsets from the start on that are acknowledged or archived; NO_COUNT without a start."""
         return NO_COUNT if self._in_flight.start_offset == NO_OFFSET else self._in_flight.finished
+
+    def runs(self) -> Runs:
+        """The runs in flight, for those who watch."""
+        return self._in_flight.runs
 
     @property
     def is_cold(self) -> bool:
@@ -341,15 +321,3 @@ class SharePartition(StateMachine):
         """
         self._is_snapshot_due = True
         self._write((), now, is_cold=True)
-
-    # --- For those who watch ------------------------------------------------------------------------------------------
-
-    def counts(self) -> Counts:
-        """How many offsets are in which state."""
-        records = self._in_flight.runs.records
-        return Counts(records[ACQUIRED], records[AVAILABLE], records[ARCHIVING], self._in_flight.finished)
-
-    def runs(self) -> Iterator[RunFacts]:
-        """The runs in flight, in order."""
-        for run in self._in_flight.runs:
-            yield RunFacts(run.first, run.last, run.state, run.count, run.member, run.deadline_ms)

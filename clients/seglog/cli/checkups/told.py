@@ -3,16 +3,17 @@
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seglog import __version__
 from seglog.cli.checkups.model import Check, ok, problem, unknown, warning
-from seglog.cli.checkups.queues import Queue, ask_queues, queue_checks
 from seglog.cli.figures import bytes_text, count_text, seconds_text
 from seglog.core.errors import count_of, duration_of
 from seglog.core.security import is_loopback
-from seglog_protocol.errors import UnsupportedApiError
+from seglog_protocol.errors import SeglogError, UnsupportedApiError
+from seglog_protocol.messages import MetricBuckets
 
 if TYPE_CHECKING:
     from seglog.client import Client
@@ -29,6 +30,11 @@ FULL_SECONDS_WARNED: Final = 24 * 3600.0
 FREE_SHARE_WARNED: Final = 0.1
 FREE_INODES_WARNED: Final = 10_000
 """Free space that is little, by when it will be gone, by its share, and by the files that it is good for."""
+
+QUEUES_ASKED_MAX: Final = 20
+"""Partitions of share groups about which the broker is asked: those in which records were delivered most often."""
+
+_OF_QUEUES: Final = tuple(f"seglog_share_{name}" for name in ("records_waiting", "records_in_flight", "deliveries_max"))
 
 _RUNBOOK: Final = "docs/OPERATIONS.md"
 SECTIONS: Final = {
@@ -58,7 +64,7 @@ class Told(NamedTuple):
     """How far its clock is ahead of this machine's."""
     rtt_seconds: float
     """How long it took to tell: the offset is known to half of that."""
-    queues: Sequence[Queue] = ()
+    queues: Sequence[Check] = ()
 
 
 def ask(client: "Client") -> Told:
@@ -75,7 +81,7 @@ def ask(client: "Client") -> Told:
     found = {family.name.removeprefix(_DISK): family.value() for family in families}
     disk = {name: value for name, value in found.items() if isinstance(value, int | float)}
     told = told._replace(described=described, disk=disk, offset_seconds=offset, rtt_seconds=after - before)
-    return told._replace(queues=ask_queues(client))
+    return told._replace(queues=list(queue_checks(client)))
 
 
 _DISK: Final = "seglog_disk_"
@@ -98,7 +104,7 @@ def told_checks(told: Told) -> Iterator[Check]:
     yield from _limits(told.described)
     yield from _free_space(told)
     yield from _configuration(told.described)
-    yield from queue_checks(told.queues)
+    yield from told.queues
 
 
 def _health(server: str, hello: "HelloReply") -> Iterator[Check]:
@@ -216,3 +222,31 @@ def _configuration(described: "DescribeBrokerReply") -> Iterator[Check]:
     if idle:
         few = f"{', '.join(idle[:5])}{f' and {len(idle) - 5} more' if len(idle) > 5 else ''}"
         yield warning("configuration", f"set, and without effect: {few}", "take them out; docs/CONFIG.md says why")
+
+
+# --- Share groups -----------------------------------------------------------------------------------------------------
+
+
+def queue_checks(client: "Client") -> Iterator[Check]:
+    """A line for all share groups, and one for each thing that is wrong; nothing without share groups."""
+    values: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in client.samples(_OF_QUEUES):
+        for sample in family.samples:
+            assert not isinstance(sample.value, MetricBuckets)
+            values.setdefault(family.name, {})[tuple(sample.labels)] = sample.value
+    waiting, in_flight, deliveries = (values.get(name, {}) for name in _OF_QUEUES)
+    places = sorted(in_flight, key=lambda place: (-deliveries.get(place, 0), -waiting.get(place, 0)))
+    if places:
+        records = (
+            f"{count_of(round(sum(waiting.values())), 'record')} waiting, {sum(in_flight.values()):,.0f} in flight"
+        )
+        yield ok("queues", f"{count_of(len({group for group, _, _ in places}), 'share group')}: {records}")
+    for group, topic, partition in places[:QUEUES_ASKED_MAX]:
+        with suppress(SeglogError):  # it is loading, or gone
+            told = client.explain.delivery(topic, int(partition), group).delivery
+            if told is not None:
+                yield from (warning("queues", advice.found, advice.remedy) for advice in told.warnings)
+    if len(places) > QUEUES_ASKED_MAX:
+        yield unknown(
+            "queues", f"{len(places) - QUEUES_ASKED_MAX:,} more partitions of share groups were not looked at"
+        )

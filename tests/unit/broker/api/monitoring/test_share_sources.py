@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.explain_delivery import DeliveryExplanation
 from seglog_broker.coordinators.share.in_flight import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import UnknownGroupError
@@ -14,7 +15,6 @@ from seglog_protocol.messages import (
     DeleteTopicRequest,
     ExplainReply,
     ExplainRequest,
-    RecordHolder,
     TruncatePartition,
     TruncateRequest,
 )
@@ -29,6 +29,7 @@ from tests.unit.broker.coordinators.share.service.sharing import (
     acknowledged,
     begun,
     key_of,
+    log_of,
     sharing,
     taken,
 )
@@ -226,30 +227,94 @@ async def test_a_record_is_explained_by_its_state(
         assert (delivery.member_id, delivery.until_ms) == ((MEMBER, NOW + LOCK_MS) if offset == 1 else (None, None))
 
 
-async def test_a_partition_is_explained_by_who_has_its_records_and_whether_it_is_full(autojump_clock: object) -> None:
-    del autojump_clock
-    async with sharing(
-        ForgetfulFileSystem(), "group.share.partition.max.record.locks=100", clock=ManualClock(NOW)
-    ) as broker:
+async def test_a_partition_is_explained_by_who_has_its_records() -> None:
+    async with sharing(ForgetfulFileSystem(), clock=ManualClock(NOW)) as broker:
         [machine] = await begun(broker)
-        await append_batch(broker, batch(*([b"v"] * 200)), "t", 0, ack="disk").wait()
-        taken(broker, machine, 10)
+        taken(broker, machine, 3)
         now = broker.share.runtime.now()
-        machine.acquire("m2", [(10, 99)], 10, 90, 500, is_record_limit=True, now=now)
-        await acknowledged(broker, machine, 9, 9, RELEASE)
-        taken(broker, machine, 1)
+        machine.acquire("m2", [(3, 9)], 3, 5, 500, is_record_limit=True, now=now)
+        machine.acquire(MEMBER, [(8, 9)], 8, 1, 500, is_record_limit=True, now=now)
+        await acknowledged(broker, machine, 0, 0)
         reply = await explained(broker)
         delivery = reply.delivery
         assert delivery is not None
-        assert delivery.holders == [
-            RecordHolder("m2", 90, 10, NOW + LOCK_MS),
-            RecordHolder(MEMBER, 10, 0, NOW + LOCK_MS),
+        assert [(each.member_id, each.records, each.first_offset) for each in delivery.holders] == [
+            ("m2", 5, 3),
+            (MEMBER, 3, 1),
         ]
-        assert (delivery.start_offset, delivery.acquired, delivery.waiting) == (0, 100, 110)
-        assert delivery.is_full
-        assert (delivery.most_delivered, delivery.most_deliveries) == (9, 2)
-        assert (delivery.lock_ms, delivery.delivery_count_max, delivery.record_locks_max) == (LOCK_MS, 5, 100)
-        assert reply.why == delivery.dead_letter_topic == ""
+        assert all(abs(each.until_ms - NOW - LOCK_MS) < 60_000 for each in delivery.holders)
+        assert (delivery.start_offset, delivery.acquired, delivery.waiting, delivery.archiving) == (1, 8, 1, 0)
+        assert reply.why == ""
+
+
+async def warned(broker: Broker, members: int = 1) -> list[str]:
+    """What is wrong with the group in ``t-0``, which has something that is to be done about it."""
+    topic_id = broker.directory.registry.topics["t"].id
+    explained = DeliveryExplanation(broker.share, log_of(broker), topic_id, GROUP).reply(None, members)
+    assert explained.delivery is not None
+    assert all(each.remedy for each in explained.delivery.warnings)
+    return [each.found for each in explained.delivery.warnings]
+
+
+async def test_a_group_without_members_is_wrong_where_records_wait() -> None:
+    async with sharing(ForgetfulFileSystem()) as broker:
+        [machine] = await begun(broker, offset=-1)
+        assert await warned(broker, members=0) == []
+        machine.initialize(7, 1, broker.share.runtime.now())
+        assert await warned(broker) == []
+        assert await warned(broker, members=0) == ["workers has no members, and 3 records of t-0 wait for it"]
+        machine.initialize(10, 1, broker.share.runtime.now())
+        assert await warned(broker, members=0) == []
+
+
+@each_case(
+    ("letters", "end", "gave_up"),
+    [("", "is dropped", ["workers gave up 1 record of t-0 after 5 deliveries"]), ("dlq.t", "goes to dlq.t", [])],
+)
+async def test_a_record_that_goes_round_is_wrong_from_its_last_delivery_but_one_on(
+    letters: str, end: str, gave_up: list[str]
+) -> None:
+    of_group = {"errors.deadletterqueue.topic.name": letters} if letters else {}
+    async with sharing(ForgetfulFileSystem(), of_group=of_group) as broker:
+        [machine] = await begun(broker)
+        for delivery in range(1, 6):
+            taken(broker, machine, 3)
+            found = [f"t-0@0 goes round in workers: delivery {delivery} of 5, then it {end}"]
+            assert await warned(broker) == (found if delivery >= 4 else [])
+            await acknowledged(broker, machine, 0, 0, RELEASE)
+            machine.release(MEMBER, broker.share.runtime.now())
+        assert [each for each in await warned(broker) if "goes round" not in each] == gave_up
+
+
+async def test_locks_that_run_out_are_wrong_where_they_are_many(autojump_clock: object) -> None:
+    del autojump_clock
+    async with sharing(ForgetfulFileSystem()) as broker:
+        [machine] = await begun(broker)
+        taken(broker, machine, 1)
+        broker.share.runtime.carry_out(machine.key)
+        await trio.sleep(LOCK_MS / 1000 + 1)
+        assert await warned(broker) == ["the locks of 1 record of t-0 ran out before workers acknowledged them"]
+        machine.tally.accepted = 18
+        assert len(await warned(broker)) == 1
+        machine.tally.accepted = 19
+        assert await warned(broker) == []
+
+
+async def test_a_member_that_has_as_much_as_may_be_in_flight_is_named(autojump_clock: object) -> None:
+    del autojump_clock
+    async with sharing(ForgetfulFileSystem(), "group.share.partition.max.record.locks=100") as broker:
+        [machine] = await begun(broker)
+        await append_batch(broker, batch(*([b"v"] * 100)), "t", 0, ack="disk").wait()
+        taken(broker, machine, 10)
+        now = broker.share.runtime.now()
+        machine.acquire("m2", [(10, 98)], 10, 89, 500, is_record_limit=True, now=now)
+        assert await warned(broker) == []
+        machine.acquire("m2", [(99, 99)], 99, 1, 500, is_record_limit=True, now=now)
+        assert await warned(broker) == [
+            "workers has all 100 records of t-0 in flight that it may: m2 has 90 records, the first for 0 s"
+        ]
+        await broker.truncate(TruncateRequest([TruncatePartition("t", 0, 110)]))
+        assert await warned(broker) == [], "there are no others"
 
 
 async def test_a_group_that_does_not_read_a_partition_is_unknown() -> None:

@@ -91,7 +91,7 @@ class Sharing:
         return self.settle()
 
     def states(self) -> list[tuple[int, int, int, int]]:
-        return [run[:4] for run in self.machine.runs()]
+        return [(run.first, run.last, run.state, run.count) for run in self.machine.runs()]
 
 
 def batches_of(value: ShareSnapshotValue | ShareUpdateValue) -> Sequence[tuple[int, int, int, int]]:
