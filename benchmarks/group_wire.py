@@ -93,11 +93,15 @@ class Replies:
         self._held = b""
 
     def receive(self) -> list[bytes]:
-        """Wait for bytes; the replies that are complete now, without their lengths."""
+        """Wait for bytes; the replies that are whole now, without their lengths."""
         data = self.sock.recv(_RECEIVE_BYTES)
         if not data:
             raise BenchmarkError("the server hung up")
-        held = self._held + data
+        found, self._held = self.split(self._held + data)
+        return found
+
+    def split(self, held: bytes) -> tuple[list[bytes], bytes]:
+        """Whole replies, and the rest."""
         found, at = [], 0
         while len(held) - at >= 4:
             end = at + 4 + int.from_bytes(held[at : at + 4], "big")
@@ -105,8 +109,7 @@ class Replies:
                 break
             found.append(held[at + 4 : end])
             at = end
-        self._held = held[at:]
-        return found
+        return found, held[at:]
 
     def ask(self, request: Request, version: int) -> Any:
         """One request; its response."""
@@ -136,17 +139,18 @@ def when_loaded(action: Callable[[], int], what: str) -> None:
         raise BenchmarkError(f"{what} was answered with error {code}")
 
 
+def find_coordinator(replies: Replies, key: str, kind: int = 0) -> None:
+    """Return when there is one of this kind, a group's if none is given."""
+    asked = messages.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+    when_loaded(lambda: int(replies.ask(asked, FIND_COORDINATOR).coordinators[0].error_code), "FindCoordinator")
+
+
 def prepare(port: int, groups: Sequence[str]) -> None:
     """Return when the coordinators of all groups serve: each has committed something."""
     with open_socket(port) as sock:
         replies = Replies(sock)
         for group in groups:
-
-            def find(group: str = group) -> int:
-                found = replies.ask(messages.FindCoordinatorRequest(coordinator_keys=[group]), FIND_COORDINATOR)
-                return int(found.coordinators[0].error_code)
-
-            when_loaded(find, "FindCoordinator")
+            find_coordinator(replies, group)
             data = commit_frame(group, 0)
             when_loaded(lambda data=data: max(commit_errors(replies.ask_frame(data))), "OffsetCommit")  # type: ignore[misc]
 

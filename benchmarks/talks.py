@@ -18,6 +18,11 @@ from seglog_protocol.frames import decode_map
 class Talk(Protocol):
     """What one connection asks."""
 
+    @property
+    def framing(self) -> type[Replies]:
+        """How replies are found in the bytes that come."""
+        ...
+
     def begin(self, replies: Replies) -> None:
         """Ask what comes before the clock runs."""
         ...
@@ -26,17 +31,17 @@ class Talk(Protocol):
         """The next request; None where that was all."""
         ...
 
-    def answered(self, reply: bytes) -> bool:
-        """Take the answer to it; whether it counts, and may be the last. Raises BenchmarkError for an error."""
+    def answered(self, reply: bytes) -> int:
+        """Take the answer to it; how much it counts, and so may be the last. Raises BenchmarkError for an error."""
         ...
 
 
 def converse(port: int, talks: Sequence[Talk], seconds: float) -> tuple[int, float]:
-    """A connection for each talk, until one of its answers counts after ``seconds``; such answers in all, seconds."""
+    """A connection for each talk, until one of its answers counts after ``seconds``; what counted in all, seconds."""
     with ExitStack() as stack, select.epoll(len(talks)) as poll:
         speakers: dict[int, tuple[Replies, Talk]] = {}
         for talk in talks:
-            replies = Replies(stack.enter_context(open_socket(port)))
+            replies = talk.framing(stack.enter_context(open_socket(port)))
             talk.begin(replies)
             poll.register(replies.sock, select.EPOLLIN)
             speakers[replies.sock.fileno()] = replies, talk
@@ -56,8 +61,9 @@ def converse(port: int, talks: Sequence[Talk], seconds: float) -> tuple[int, flo
                     following = None if counts and time.perf_counter() >= ends else talk.request()
                     if following is None:
                         waiting -= 1
-                    else:
-                        replies.sock.sendall(following)
+                        poll.unregister(descriptor)
+                        break
+                    replies.sock.sendall(following)
         return counted, time.perf_counter() - began
 
 
@@ -71,6 +77,8 @@ def header_of(reply: bytes) -> dict[str, Any]:
 
 class Repeated:
     """Requests that do not depend on answers, each of which has to be the first one, byte for byte."""
+
+    framing = Replies
 
     def __init__(self, frames: Iterator[bytes], greetings: Sequence[bytes] = ()) -> None:
         """``greetings`` are asked natively before the clock runs."""

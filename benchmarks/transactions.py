@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from benchmarks.batches import FIRST_TIMESTAMP, RECORD_BYTES
-from benchmarks.group_wire import CONCURRENT_TRANSACTIONS, FIND_COORDINATOR, Replies, contest, frame, when_loaded
+from benchmarks.group_wire import CONCURRENT_TRANSACTIONS, Replies, contest, find_coordinator, frame, when_loaded
 from benchmarks.harness import Bench, Benchmark, BenchmarkError, Row
 from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.sides import KafkaServer
@@ -93,6 +93,8 @@ class Template:
 class Producer(ABC):
     """A ``Talk`` in which the end of a transaction counts."""
 
+    framing = Replies
+
     def __init__(self, requests: Sequence[Template]) -> None:
         self.requests = requests
         self._own = Epoch(-1, -1)
@@ -136,8 +138,7 @@ class KafkaProducer(Producer):
 
     def begin(self, replies: Replies) -> None:
         """``Producer.begin``."""
-        asked = kafka.FindCoordinatorRequest(key_type=_TRANSACTIONS, coordinator_keys=[self._id])
-        when_loaded(lambda: int(replies.ask(asked, FIND_COORDINATOR).coordinators[0].error_code), "FindCoordinator")
+        find_coordinator(replies, self._id, _TRANSACTIONS)
         request = kafka.InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=_TIMEOUT_MS)
 
         def init() -> int:

@@ -18,6 +18,7 @@ GROUPS: Final = (
     "seeks",
     "commits",
     "transactions",
+    "jobs",
     "compaction",
     "firehose",
     "kafka",
@@ -90,6 +91,9 @@ FETCHES: Final = (
 SEEK_GOALS: Final = _ratios(1, 1)
 COMMIT_GOALS: Final = _ratios(1, 1)
 TRANSACTION_GOALS: Final = _ratios(1.5, 1.5)
+JOB_GOALS: Final[Mapping[Ack, Goals]] = MappingProxyType({"os": {}, "disk": _ratios(2, 2)})
+"""An acknowledgement of ours is always on the disk."""
+
 COMPACTION_GOALS: Final[Goals] = MappingProxyType({NATIVE: Goal("≥", 1, "ratio")})
 
 OTHERS_GOAL: Final = Goal("≤", 8, "value")

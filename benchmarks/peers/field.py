@@ -16,12 +16,12 @@ from benchmarks.peers.cases import LISTENER, LISTENER_COMPILED, NATIVE, NATIVE_C
 from benchmarks.peers.jobs import LoadProcess, load_process
 from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.kafka_frames import NEEDED
-from benchmarks.peers.results import KAFKA, REDIS, Results
-from benchmarks.peers.servers import PeerAbsentError, PeerServer, script_server
+from benchmarks.peers.results import KAFKA, RABBITMQ, REDIS, Results
+from benchmarks.peers.servers import PeerAbsentError, PeerServer, free_ports, script_server
 from benchmarks.peers.sides import DELETE_DELAY_MS, Bare, Kafka, KafkaServer, Redis, Seglog
 from benchmarks.processes import Build, sources
 
-_NAMES: Final = {"kafka": KAFKA, "redis": REDIS}
+_NAMES: Final = {"kafka": KAFKA, "redis": REDIS, "rabbitmq": RABBITMQ}
 """Peers by the names of their scripts."""
 
 WITHOUT: Final = ("native", "kafkas-wire", "pure", "bare")
@@ -66,6 +66,7 @@ class Field:
     kafka_script: Path | None = None
     """It runs Kafka's tools, too."""
     redis: Redis | None = None
+    rabbitmq_script: Path | None = None
     bare: Bare | None = None
     filled: set[int] = field(default_factory=set)
     """The ports of the servers that have the topic that is read."""
@@ -89,12 +90,22 @@ class Field:
                 servers[KAFKA] = stack.enter_context(script_server(self.kafka_script, directory, _SYNCED_SETTINGS))
             yield servers
 
+    @contextmanager
+    def rabbitmq(self, bench: Bench) -> Iterator[PeerServer | None]:
+        """RabbitMQ, which runs while it is measured alone: an idle Erlang is not idle."""
+        with ExitStack() as stack:
+            if self.rabbitmq_script is not None:
+                directory = stack.enter_context(bench.fresh_directory()) / "rabbitmq"
+                yield stack.enter_context(script_server(self.rabbitmq_script, directory, port=free_ports(4)))
+            else:
+                yield None
+
 
 def scripts_of(paths: Sequence[Path]) -> dict[str, Path]:
     """The scripts of ``--peers`` by the name of the peer.
 
-    A path is a script, a folder with a script of its own name, or a directory of such folders, of which Kafka and Redis
-    are taken.
+    A path is a script, a folder with a script of its own name, or a directory of such folders, of which Kafka,
+    Redis and RabbitMQ are taken.
     """
     found: dict[str, Path] = {}
     for path in paths:
@@ -116,8 +127,7 @@ def start(bench: Bench, asked: Asked, results: Results, stack: ExitStack) -> Fie
         try:
             # A stack of its own: what of a peer was started before the rest could not be is stopped at once.
             with ExitStack() as started:
-                begin = {KAFKA: _start_kafka, REDIS: _start_redis}.get(name, _start_speaker)
-                results.versions[name] = begin(running, name, script, directory, started)
+                results.versions[name] = _STARTS.get(name, _start_speaker)(running, name, script, directory, started)
                 stack.push(started.pop_all())
         except PeerAbsentError as error:
             results.left_out[name] = str(error)
@@ -181,6 +191,16 @@ def _start_speaker(running: Field, name: str, script: Path, directory: Path, sta
         raise PeerAbsentError(f"it does not offer {', '.join(missing)}")
     running.kafkas[name] = Kafka(name, server, running.load)
     return f"of {script}"
+
+
+def _find_rabbitmq(running: Field, _name: str, script: Path, _directory: Path, _stack: ExitStack) -> str:
+    if not script.is_file():
+        raise PeerAbsentError(f"{script} is missing")
+    running.rabbitmq_script = script
+    return f"of {script}"
+
+
+_STARTS: Final = {KAFKA: _start_kafka, REDIS: _start_redis, RABBITMQ: _find_rabbitmq}
 
 
 def _java_version() -> str:

@@ -1,4 +1,4 @@
-"""How many seconds librdkafka produces, consumes, or makes transactions. Run by a Python that has confluent-kafka."""
+"""How many seconds librdkafka takes for records, transactions or jobs. Run by a Python that has confluent-kafka."""
 
 import importlib
 import sys
@@ -61,11 +61,27 @@ def transact(kafka: Any, servers: dict[str, Any], topic: str, count: int) -> flo
     return time.perf_counter() - began
 
 
+def work(kafka: Any, servers: dict[str, Any], topic: str, count: int) -> float:
+    """Seconds from the first jobs until all were accepted, each poll's by the next one."""
+    worker = kafka.ShareConsumer(servers | {"group.id": topic})
+    worker.subscribe([topic])
+    found = first = len(worker.poll(_TIMEOUT))
+    began = time.perf_counter()
+    while found < count and (jobs := len(worker.poll(_TIMEOUT))):
+        found += jobs
+    worker.commit_sync()
+    if found < count:
+        raise SystemExit(f"{found} of {count} jobs came")
+    seconds = time.perf_counter() - began
+    worker.close()
+    return seconds * count / (count - first)
+
+
 def main(step: str, port: str, topic: str, count: str) -> None:
     """Print the seconds."""
     kafka: Any = importlib.import_module("confluent_kafka")
     servers = {"bootstrap.servers": f"127.0.0.1:{port}"}
-    steps = {"produce": produce, "consume": consume, "transactions, disk": transact}
+    steps = {"produce": produce, "consume": consume, "transactions, disk": transact, "jobs, disk": work}
     print(steps[step](kafka, servers, topic, int(count)))
 
 

@@ -21,6 +21,9 @@ from typing import Any, Final
 from benchmarks.group_commits import kafka_committer, native_committer
 from benchmarks.group_wire import nothing
 from benchmarks.harness import BenchmarkError, percentile
+from benchmarks.queues.kafka import KafkaWorker
+from benchmarks.queues.rabbitmq import RabbitWorker
+from benchmarks.queues.redis import RedisWorker
 from benchmarks.raw_client import SOCKET_SECONDS_MAX, exchange, open_socket
 from benchmarks.talks import Talk, converse
 from benchmarks.transactions import KafkaProducer, NativeProducer
@@ -32,6 +35,9 @@ TALKS: Final[Mapping[str, Callable[..., Talk]]] = {
     "commits, native": native_committer,
     "transactions, kafka": KafkaProducer,
     "transactions, native": NativeProducer,
+    "jobs, kafka": KafkaWorker,
+    "jobs, redis": RedisWorker,
+    "jobs, rabbitmq": RabbitWorker,
 }
 """What connections talk about, and in which protocol."""
 

@@ -12,6 +12,7 @@ from seglog_protocol.tables import columns, table_line, titles_of
 
 KAFKA: Final = "Kafka"
 REDIS: Final = "Redis"
+RABBITMQ: Final = "RabbitMQ"
 BARE: Final = "bare loop"
 
 BUSY_CLIENT: Final = 0.9
@@ -34,6 +35,8 @@ class Measure:
     p50_us: float | None = None
     p99_us: float | None = None
     note: str = ""
+    count: int = 0
+    """What was answered, or counted otherwise; not in JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """``python -m benchmarks --peers``: cases measured in turns, rows handed out as they come."""
 
+import itertools
 import os
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,17 +18,23 @@ from benchmarks.peers.cases import (
     COMPACTION_GOALS,
     FETCHES,
     GROUPS,
+    JOB_GOALS,
     NATIVE,
     OURS,
     SEEK_GOALS,
     TRANSACTION_GOALS,
+    Ack,
     Goals,
 )
 from benchmarks.peers.field import Asked, Field, start
 from benchmarks.peers.jobs import Pace
 from benchmarks.peers.kafka_connection import connect_kafka
-from benchmarks.peers.results import BARE, KAFKA, REDIS, Measure, PeerRow, Results
+from benchmarks.peers.results import BARE, KAFKA, RABBITMQ, REDIS, Measure, PeerRow, Results
 from benchmarks.peers.sides import Finder, KafkaServer, agree, talked
+from benchmarks.queues.common import Queue
+from benchmarks.queues.kafka import KafkaQueue
+from benchmarks.queues.rabbitmq import RabbitQueue
+from benchmarks.queues.redis import RedisQueue
 from seglog_protocol.errors import SeglogError
 
 TITLES: Final[Mapping[str, str]] = {
@@ -38,6 +45,7 @@ TITLES: Final[Mapping[str, str]] = {
     "seeks": "offsets looked up by time, one at a time",
     "commits": "commits of one offset, each committer one at a time, on the disk",
     "transactions": "transactions of one record of 100 bytes, each producer one at a time, on the disk",
+    "jobs": "jobs of 100 bytes, taken from a queue and acknowledged, each worker one request at a time",
     "compaction": "compaction, one worker, 210 B records, 10 % keys, batches of 16 KiB",
     "firehose": "others at 50 requests/s beside a flood of appends; processor time of the longest turn",
     "kafka": "clients of Kafka's, records of 100 bytes: librdkafka, and the tools that come with Kafka",
@@ -220,6 +228,26 @@ def _transactions(bench: Bench, field: Field) -> Iterator[PeerRow]:
         yield from _talks(bench, field, servers, "transactions", sizes, TRANSACTION_GOALS, notes, 1)
 
 
+def _jobs(bench: Bench, field: Field) -> Iterator[PeerRow]:
+    jobs, seconds = bench.pick((300_000, 2), (30_000, 0.2))
+    with field.synced_servers(bench) as synced, field.rabbitmq(bench) as rabbit:
+        levels: tuple[tuple[Ack, dict[str, KafkaServer], str], ...]
+        levels = (("os", field.servers(), "classic"), ("disk", synced, "quorum"))
+        for ack, speakers, kind in levels:
+            queues: dict[str, Queue] = {name: KafkaQueue(one, field.load, jobs) for name, one in speakers.items()}
+            # Java compiles what runs often.
+            in_turns(bench, {name: partial(queues[name].work, 16, 100, seconds) for name in field.kafkas})
+            if field.redis is not None:
+                queues[REDIS] = RedisQueue(field.redis, jobs, ack)
+            if rabbit is not None:
+                queues[RABBITMQ] = RabbitQueue(rabbit, field.load, jobs // 2, kind)
+            for count, at_once in itertools.product((1, 16), (1, 100)):
+                case = f"jobs, {count} worker{'s' * (count > 1)}, {at_once} at once, {ack}"
+                sides = {name: partial(queue.work, count, at_once, seconds) for name, queue in queues.items()}
+                measured, notes = in_turns(bench, sides)
+                yield PeerRow("jobs", case, "jobs/s", measured, JOB_GOALS[ack], notes)
+
+
 def _talks(
     bench: Bench,
     field: Field,
@@ -267,6 +295,8 @@ def _clients(bench: Bench, field: Field) -> Iterator[PeerRow]:
         steps = partial(librdkafka.measure, bench, python, librdkafka.TRANSACTIONS)
         with field.synced_servers(bench) as servers:
             yield from _steps(bench, servers, "librdkafka", steps, "transactions/s")
+            steps = partial(librdkafka.measure, bench, python, librdkafka.JOBS)
+            yield from _steps(bench, servers, "librdkafka", steps, "jobs/s")
     if field.kafka_script is None:
         yield PeerRow("kafka", "Java", "records/s", {}, notes=[java.ABSENT])
     else:
@@ -296,6 +326,7 @@ _GROUPS: Final[Mapping[str, Callable[[Bench, Field], Iterator[PeerRow]]]] = {
     "seeks": _seeks,
     "commits": _commits,
     "transactions": _transactions,
+    "jobs": _jobs,
     "compaction": _compaction,
     "firehose": firehose.rows,
     "kafka": _clients,

@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -90,13 +90,14 @@ def _run(script: Path, *arguments: str, seconds: float) -> None:
         raise PeerAbsentError(f"{script.name} {arguments[0]} ended with {done.returncode}: {' | '.join(said[-3:])}")
 
 
-def free_ports() -> int:
-    """A port that is free, and so is the next one: some servers take two."""
+def free_ports(count: int = 2) -> int:
+    """A port that is free, and so are the next ones: some servers take several."""
     for _ in range(1000):
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            with suppress(OSError):
-                second.bind(("127.0.0.1", port + 1))
-                return port
-    raise BenchmarkError("no two free ports in a row")
+        with ExitStack() as stack, suppress(OSError):
+            port = 0
+            for number in range(count):
+                sock = stack.enter_context(socket.socket())
+                sock.bind(("127.0.0.1", port and port + number))
+                port = port or int(sock.getsockname()[1])
+            return port
+    raise BenchmarkError(f"no {count} free ports in a row")

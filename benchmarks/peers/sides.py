@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from benchmarks.batches import RECORD_BYTES
 from benchmarks.harness import MB, BenchmarkError
 from benchmarks.peers import kafka_frames
-from benchmarks.peers.cases import AppendCase, FetchCase
+from benchmarks.peers.cases import Ack, AppendCase, FetchCase
 from benchmarks.peers.jobs import LoadProcess, Pace, exchange_job, flood_job, talks_job
 from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.results import REDIS, Measure
@@ -51,6 +51,7 @@ def measure_of(value: float, found: dict[str, Any]) -> Measure:
         server_cpu_us=None if cpu is None else cpu / found["answered"] * 1e6,
         p50_us=found["p50"] * 1e6 if "p50" in found else None,
         p99_us=found["p99"] * 1e6 if "p99" in found else None,
+        count=found["answered"],
     )
 
 
@@ -235,31 +236,37 @@ class Redis:
     """A stream of Redis, whose append-only file is at ack ``disk`` synced before it answers, otherwise each second."""
 
     def __init__(self, server: PeerServer, load: LoadProcess) -> None:
-        self._server = server
-        self._load = load
+        self.server = server
+        self.load = load
 
     def append(self, case: AppendCase, pace: Pace) -> Measure:
         """A record a request, to a new stream, deleted afterwards."""
-        frame = _command("XADD", APPEND_TOPIC, "*", "value", "x" * RECORD_BYTES)
-        self._ask("CONFIG", "SET", "appendfsync", "always" if case.ack == "disk" else "everysec")
-        job = flood_job(self._server.port, frame, case, pace) | {"redis": True}
-        found = run_beside(self._load, job, self._server.pid)
-        answered_as_stored(REDIS, found["answered"], 1, int(self._ask("XLEN", APPEND_TOPIC)))
-        self._ask("DEL", APPEND_TOPIC)
+        frame = redis_command("XADD", APPEND_TOPIC, "*", "value", "x" * RECORD_BYTES)
+        self.ask("CONFIG", "SET", "appendfsync", redis_fsync(case.ack))
+        job = flood_job(self.server.port, frame, case, pace) | {"redis": True}
+        found = run_beside(self.load, job, self.server.pid)
+        answered_as_stored(REDIS, found["answered"], 1, int(self.ask("XLEN", APPEND_TOPIC)))
+        self.ask("DEL", APPEND_TOPIC)
         return appended(case, found, len(frame))
 
-    def _ask(self, *words: str) -> str:
+    def ask(self, *words: str) -> str:
         """The first line of the reply, without what kind it is of."""
-        with open_socket(self._server.port) as sock, sock.makefile("rb") as replies:
-            sock.sendall(_command(*words))
+        with open_socket(self.server.port) as sock, sock.makefile("rb") as replies:
+            sock.sendall(redis_command(*words))
             line = replies.readline().decode().strip()
         if line[:1] in {"", "-"}:
             raise BenchmarkError(f"Redis answered {words[0]} with {line}")
         return line[1:]
 
 
-def _command(*words: str) -> bytes:
+def redis_command(*words: str) -> bytes:
+    """A command as Redis reads it."""
     return "".join([f"*{len(words)}\r\n", *(f"${len(word)}\r\n{word}\r\n" for word in words)]).encode()
+
+
+def redis_fsync(ack: Ack) -> str:
+    """The value of ``appendfsync``."""
+    return "always" if ack == "disk" else "everysec"
 
 
 class Bare:
