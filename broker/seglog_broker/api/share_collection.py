@@ -1,12 +1,9 @@
-"""The records of one share fetch, while they are collected: read from logs, and acquired for a member.
-
-A fetch reads no more of a log than it may acquire, into memory: the batches that it hands out are few, and whoever
-acquires records has to know where each batch begins.
-"""
+"""The records of one share fetch, while they are collected: read from logs into memory, and acquired for a member."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from seglog_broker.api.share_reads import Read, ShareReads
 from seglog_broker.api.share_sessions import Place, ShareSession
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.share.in_flight import Acquired
@@ -17,21 +14,11 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.pauses import TurnWantedError
-from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.checksum import Buffer
 from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError, UnknownTopicError, without_frames
-from seglog_protocol.record_batch import BatchHeader, iter_batches
-from seglog_protocol.transaction_files import AbortedTransaction
 
 BYTES_MAX: Final = 1024 * 1024
 """Bytes of the records of one response; the first batch alone may have more."""
-
-BYTES_OF_RECORD: Final = 256
-"""Of a record, as far as is known before it is read."""
-
-READ_BYTES_MIN: Final = 4096
-READ_BYTES_MAX: Final = 64 * 1024
-"""Bytes that are read at a time."""
 
 LOOKS_A_TURN: Final = 100
 """Share partitions that are looked at before other tasks run."""
@@ -57,35 +44,13 @@ class Taken(NamedTuple):
     error: SeglogError | None = None
 
 
-class _Read(NamedTuple):
-    """Bytes of a log, and where each batch begins in them."""
-
-    data: Buffer
-    batches: list[tuple[int, int]]
-    """First and last offsets."""
-    positions: list[int]
-    aborted: list[tuple[int, int]]
-    """First and last offsets of batches of aborted transactions."""
-
-    def of(self, acquired: Sequence[Acquired]) -> Buffer:
-        """The batches that have acquired records, and those between them."""
-        first, last = acquired[0].first, acquired[-1].last
-        begin, end = 0, len(self.data)
-        for (base, _), position in zip(self.batches, self.positions, strict=True):
-            if base <= first:
-                begin = position
-            elif base > last:
-                end = position
-                break
-        return self.data if end - begin == len(self.data) else self.data[begin:end]
-
-
 class Sources(NamedTuple):
     """The logs and the states of share partitions, from which records are taken."""
 
     shares: ShareService
     table: PartitionTable
     directory: LogDirectory
+    reads: ShareReads
 
     def machine(self, group: str, place: Place) -> SharePartition:
         """The state of a share partition. Raises UnknownTopicError where the group has none, and as ``find``."""
@@ -121,7 +86,7 @@ class Collection:
         self._taken: dict[Place, Taken] = {}
         self._number = 0  # of places that were read
         self._looked_before = 0  # their number when other tasks had run
-        self._read: list[tuple[Place, SharePartition, int, _Read]] = []
+        self._read: list[tuple[Place, SharePartition, int, Read]] = []
         self._bytes_left = max(0, min(wanted.max_bytes, BYTES_MAX))
         self._all: list[tuple[PartitionKey, Partition]] = []  # that were looked at
         self.watched: list[tuple[PartitionKey, Partition]] = []
@@ -150,7 +115,7 @@ class Collection:
             self._number += 1
         if self.unready:
             return {}
-        if not self._is_over and sum([len(read.data) for *_, read in self._read]) < self._wanted.min_bytes:
+        if not self._is_over and sum([read.size for *_, read in self._read]) < self._wanted.min_bytes:
             self.watched = self._all
             return self._taken
         records_left = self._wanted.max_records
@@ -175,53 +140,26 @@ class Collection:
         read = None
         if offset is not None and self._bytes_left:
             try:
-                read = self._read_from(partition.log, machine, offset)
+                read = sources.reads.read(
+                    machine.key,
+                    partition.log,
+                    offset,
+                    max(offset, machine.end_offset) + self._wanted.max_records,
+                    self._bytes_left,
+                    min_one=not self._read,
+                    committed=self._reads_committed,
+                )
             except OffsetOutOfRangeError:
                 read = None  # the log was cut behind what was handed out; it grows again
         self._all.append(known)
         if read is None:
             self.watched.append(known)
         else:
-            self._bytes_left = max(0, self._bytes_left - len(read.data))
+            self._bytes_left = max(0, self._bytes_left - read.size)
             assert offset is not None
             self._read.append((place, machine, offset, read))
 
-    def _read_from(self, log: PartitionLog, machine: SharePartition, offset: int) -> _Read | None:
-        """Whole batches from ``offset`` on, until they have enough records; None at the end of the log."""
-        before = log.last_stable_offset if self._reads_committed else None
-        enough = max(offset, machine.end_offset) + self._wanted.max_records
-        at_once = min(max(self._wanted.max_records * BYTES_OF_RECORD, READ_BYTES_MIN), READ_BYTES_MAX)
-        pieces: list[Buffer] = []
-        read = _Read(b"", [], [], [])
-        size, following = 0, offset
-        while size < self._bytes_left and following < enough:
-            limit = min(at_once, self._bytes_left - size)
-            found = log.read(following, limit, min_one=not self._read and not pieces, before=before)
-            if found is None:
-                break
-            try:
-                data = self._sources.directory.handles.read(found.file.path, found.size, found.position)
-                aborted = [] if before is None else log.aborted_in(found)
-            finally:
-                found.release()
-            ends_at = 0
-            for header, batch in iter_batches(data):
-                last = header.next_offset - 1
-                if aborted and header.is_transactional and _is_aborted(header, aborted):
-                    read.aborted.append((header.base_offset, last))
-                read.batches.append((header.base_offset, last))
-                read.positions.append(size + ends_at)
-                ends_at += len(batch)
-                following = header.next_offset
-                if following >= enough:
-                    break
-            pieces.append(data if ends_at == len(data) else data[:ends_at])
-            size += ends_at
-        if not pieces:
-            return None
-        return read._replace(data=pieces[0] if len(pieces) == 1 else b"".join(pieces))
-
-    def _acquire(self, place: Place, machine: SharePartition, offset: int, read: _Read, records_max: int) -> int:
+    def _acquire(self, place: Place, machine: SharePartition, offset: int, read: Read, records_max: int) -> int:
         """Acquire records that were read; how many."""
         wanted, runtime = self._wanted, self._sources.shares.runtime
         now = runtime.now()
@@ -234,21 +172,13 @@ class Collection:
             is_record_limit=wanted.is_record_limit,
             now=now,
         )
-        for first, last in read.aborted:
+        for first, last in read.hidden:
             machine.archive(first, last, now)
             acquired = _without(acquired, first, last)
         runtime.carry_out(machine.key, is_urgent=False)
         if acquired:
             self._taken[place] = Taken(read.of(acquired), acquired)
         return sum([each.last - each.first + 1 for each in acquired])
-
-
-def _is_aborted(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
-    """True if a batch belongs to one of these transactions; their markers do not."""
-    return not header.is_control and any(
-        each.producer_id == header.producer_id and each.first_offset <= header.base_offset <= each.last_offset
-        for each in aborted
-    )
 
 
 def _without(acquired: Sequence[Acquired], first: int, last: int) -> list[Acquired]:

@@ -12,6 +12,7 @@ import trio
 
 from seglog_broker.api.share_collection import LOOKS_A_TURN, Collection, Sources, Taken, Wanted
 from seglog_broker.api.share_lines import ShareLines
+from seglog_broker.api.share_reads import ShareReads
 from seglog_broker.api.share_sessions import Place, ShareSession, ShareSessions
 from seglog_broker.coordinators.coordinator_runtime import Waiting
 from seglog_broker.coordinators.share.in_flight import Acknowledgement
@@ -35,7 +36,7 @@ class ShareFetchService(Service):
 
     def __post_init__(self) -> None:
         self.sessions = ShareSessions(lambda: self._config.current.group_share_max_share_sessions)
-        self._sources = Sources(self._shares, self._table, self._directory)
+        self._sources = Sources(self._shares, self._table, self._directory, ShareReads(self._directory.handles))
         self._lines = ShareLines(self._purgatory)
         self._shares.on_available = self._lines.note_available
         self._is_stopping = False
