@@ -37,18 +37,18 @@ def bases(read: Read, acquired: Sequence[Acquired] = ()) -> list[int]:
 @pytest.fixture
 async def scene() -> Scene:
     made = Scene()
-    await made.create(**{"segment.bytes": 1 << 20, "cleanup.policy": "compact,delete", "segment.ms": 10**9})
+    await made.create(**{"segment.bytes": 1 << 20, "segment.ms": 10**9})
     return made
 
 
 async def test_the_next_fetches_read_the_piece_that_is_there(scene: Scene) -> None:
     for _ in range(5):
-        await append(scene.broker, batch(b"a", b"b", key=b"k"))
+        await append(scene.broker, batch(b"a", b"b"))
     read = Reading(scene)
     assert [read(0), read(2), read(5, 3), read(0, 100)] == [[0], [2], [4, 6], [0, 2, 4, 6, 8]]
     assert read.count == 1
     assert read(10) == []
-    await append(scene.broker, batch(b"c", key=b"k"))
+    await append(scene.broker, batch(b"c"))
     assert read(8, 100) == [8, 10]
     assert read(10) == [10]
     assert read.count == 2
@@ -74,7 +74,7 @@ async def test_what_does_not_fit_into_one_piece_is_read_in_several(scene: Scene)
 
 
 async def test_a_piece_is_kept_while_few_others_are_and_its_segment_is_there(scene: Scene) -> None:
-    await append(scene.broker, batch(b"a", key=b"k"))
+    await append(scene.broker, batch(b"a"))
     read = Reading(scene)
     for number in range(PIECES_MAX):
         assert read(0, reader=f"g{number}") == [0]
