@@ -48,7 +48,7 @@ async def read_copies(
                 elif wanted:
                     # In a thread: a few compressed bytes may open to 64 MiB.
                     reader = await offload.cold_read(RecordReader, header, batch, Record)
-                    while not reader.is_finished:
+                    while not reader.is_finished and not wanted <= found.keys():
                         records = reader.read()
                         await turns.spend(RECORD_COST * len(records))
                         for record in records:

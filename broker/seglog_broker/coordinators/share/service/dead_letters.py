@@ -186,9 +186,10 @@ class DeadLetters(Service):
         tries: list[_Try] = []
         batches: list[_Batch] = []
         letters_left, bytes_left = LETTERS_A_ROUND, BYTES_A_ROUND
-        for work in [work for work in self._works.values() if work.due <= now]:
+        for work in [work for work in self._works.values() if work.due <= now][:LETTERS_A_ROUND]:
             if letters_left <= 0 or bytes_left <= 0:
                 break
+            await self._scheduler.turn()
             work.left = _apart(work.left)
             tried = _Try(work, work.left.copy())
             tries.append(tried)
