@@ -14,6 +14,7 @@ from seglog_broker.coordinators.state_machine import Now, Outbox, ProducerIdAndE
 from tests.support import each_case
 from tests.unit.broker.coordinators.groups.classic_coordinator import Coordinator
 from tests.unit.broker.coordinators.groups.consumer_coordinator import ConsumerCoordinator, Topics
+from tests.unit.broker.coordinators.groups.share_coordinator import ShareCoordinator
 from tests.unit.broker.coordinators.transactions import coordinator as transactions
 
 NUMBER = 1_400
@@ -38,6 +39,15 @@ def consumers(number: int, text: int = 0, **said: Any) -> Any:
         regex = {"regex": f"{each}"} if "regex" in said else {}
         made.beat(f"m{each}", **{**said, **of_its_own, **regex})
         made.log.clear()  # on the disk
+    return made.group
+
+
+def share_members(number: int, topics: Topics, *names: str) -> Any:
+    made = ShareCoordinator(topics, members_max=number)
+    for member in range(number):
+        made.ready(f"m{member}", *names)
+        made.log.clear()
+        made.records.clear()
     return made.group
 
 
@@ -109,6 +119,9 @@ KINDS: dict[str, Callable[[], Any]] = {
     "topics of a member": lambda: consumers(1, topics=NAMES),
     "partitions of a member": lambda: consumers(1, topics=["large"]),
     "expressions": lambda: consumers(NUMBER // 40, topics=[], regex=True),
+    "members of a share group": lambda: share_members(NUMBER // 10, TOPICS, "t0"),
+    "topics of a share group": lambda: share_members(1, TOPICS, *NAMES),
+    "partitions of a share group": lambda: share_members(1, TOPICS, "large"),
     "offsets of a group": lambda: offsets(1),
     "offsets of topics with long names": lambda: offsets(1, 60),
     "groups with an offset": lambda: offsets(NUMBER),
