@@ -206,6 +206,7 @@ class ShareGroup(AssignedGroup):
         """
         if request.member_epoch == LEFT_EPOCH:
             self._remove([self._find(request.member_id).member_id], now)
+            yield from self._epochs.settled(now, may_assign=False)  # for the topics that others read
             result = ShareHeartbeatResult(request.member_id, LEFT_EPOCH)
         else:
             result = yield from self._live(request, now)

@@ -81,6 +81,7 @@ def test_records_are_those_of_kafka_in_its_order(run: ShareCoordinator) -> None:
         *((version, False) for version in (11, 12)),
     ]
     assert written()[-1][1] == of_assignment(assignment_epoch=4)
+    assert [value.metadata_hash for version, value in written() if version == 11] == [0], "of no topics"
 
 
 def test_members_share_partitions(run: ShareCoordinator) -> None:
