@@ -9,7 +9,16 @@ from tests.support import REPOSITORY, each_case
 _TEXT = (REPOSITORY / "tests/proofs.toml").read_text(encoding="utf-8")
 PROOFS: dict[str, dict[str, dict[str, list[str]]]] = tomllib.loads(_TEXT)
 SECTIONS = [(page, section) for page, sections in PROOFS.items() for section in sections]
-_HEADINGS = ("what clients can make grow", "cannot", "ack", "what the bit is in", "what is missing", "the log", "---")
+_HEADINGS = (
+    "what clients can make grow",
+    "cannot",
+    "ack",
+    "what the bit is in",
+    "what is missing",
+    "what happens",
+    "the log",
+    "---",
+)
 
 
 def _section(page: str, title: str) -> str:

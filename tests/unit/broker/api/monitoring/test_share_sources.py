@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.explain_delivery import DeliveryExplanation
+from seglog_broker.api.explain_delivery import HOLDERS_MAX, DeliveryExplanation
 from seglog_broker.coordinators.share.in_flight import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import UnknownGroupError
@@ -245,6 +245,19 @@ async def test_a_partition_is_explained_by_who_has_its_records() -> None:
         assert all(abs(each.until_ms - NOW - LOCK_MS) < 60_000 for each in delivery.holders)
         assert (delivery.start_offset, delivery.acquired, delivery.waiting, delivery.archiving) == (1, 8, 1, 0)
         assert reply.why == ""
+
+
+async def test_of_very_many_members_those_with_the_most_records_are_named() -> None:
+    async with sharing(ForgetfulFileSystem()) as broker:
+        [machine] = await begun(broker)
+        for number in range(HOLDERS_MAX + 5):
+            batches = [(2 * number, 2 * number + number % 2)]
+            now = broker.share.runtime.now()
+            machine.acquire(f"m{number}", batches, 2 * number, 2, 500, is_record_limit=True, now=now)
+        delivery = (await explained(broker)).delivery
+        assert delivery is not None
+        assert len(delivery.holders) == HOLDERS_MAX
+        assert [holder.records for holder in delivery.holders][:13] == [2] * 12 + [1]
 
 
 async def warned(broker: Broker, members: int = 1) -> list[str]:
