@@ -133,6 +133,7 @@ class Pruning(Service):
             return
         async for key, machine in self._scheduler.spread(list(machines.items()), SNAPSHOTS_A_TURN):
             now = self._runtime.now()
-            if machines.get(key) is machine and now.wall_ms - machine.snapshot_ms >= self._cold_ms:
+            age_ms = abs(now.wall_ms - machine.snapshot_ms)  # the clock may have been set back
+            if machines.get(key) is machine and age_ms >= self._cold_ms:
                 machine.snapshot(now)
                 self._runtime.carry_out(key, is_urgent=False)

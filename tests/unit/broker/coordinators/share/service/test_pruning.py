@@ -8,6 +8,7 @@ import trio.testing
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.share.partition import SharePartition
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from tests.support import each_case
 from tests.unit.broker.coordinators.groups.service.running import TogetherClock
 from tests.unit.broker.coordinators.share.service.sharing import (
     STATE_TOPIC,
@@ -43,14 +44,18 @@ async def work(broker: Broker, machine: SharePartition, jobs: int) -> None:
         await acknowledged(broker, machine, first, last)
 
 
-async def test_what_lies_before_the_last_snapshots_of_all_is_deleted(fs: ForgetfulFileSystem) -> None:
-    async with sharing(fs, *FLAGS, clock=TogetherClock(), closes=False) as broker:
+@each_case("ahead_ms", [0, -3_600_000, 3_600_000])
+async def test_what_lies_before_the_last_snapshots_of_all_is_deleted(ahead_ms: int) -> None:
+    """Whatever the clock does meanwhile."""
+    fs, clock = ForgetfulFileSystem(), TogetherClock()
+    async with sharing(fs, *FLAGS, clock=clock, closes=False) as broker:
         one, other = await begun(broker, 0, 1)
         for _ in range(4):
             await work(broker, one, 8)
             await looks(1)
         assert start_of(broker) == 0, "the first record is the snapshot of the other one"
         await work(broker, other, 8)
+        clock.ahead_ms = ahead_ms
         await looks(2)
         end = log_of(broker, topic=STATE_TOPIC).log.log_end_offset
         assert 20 < start_of(broker) < end
