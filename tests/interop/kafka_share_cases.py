@@ -87,6 +87,30 @@ def _topics(title: str, api: str, version: int, **fields: Plain) -> Case:
     return Case(f"topics: {title}", api, version, {"timeout_ms": 30_000, **fields})
 
 
+def _starts(title: str, group: str, topics: dict[str, list[int]] | None, version: int = 1) -> Case:
+    """Where a share group is, in partitions of topics; None: in all."""
+    named = None if topics is None else [{"topic_name": name, "partitions": topics[name]} for name in topics]
+    asked = {"groups": [{"group_id": group, "topics": named}]}
+    return Case(f"{group}: {title}", "DescribeShareGroupOffsets", version, asked)
+
+
+def _restart(title: str, group: str, **topics: dict[int, int]) -> Case:
+    """A share group is to read from other offsets on: by partition, of each topic."""
+    named = [
+        {
+            "topic_name": name,
+            "partitions": [{"partition_index": number, "start_offset": at} for number, at in starts.items()],
+        }
+        for name, starts in topics.items()
+    ]
+    return Case(f"{group or 'no name'}: {title}", "AlterShareGroupOffsets", 0, {"group_id": group, "topics": named})
+
+
+def _unread(title: str, group: str, *topics: str) -> Case:
+    asked = {"group_id": group, "topics": [{"topic_name": name} for name in topics]}
+    return Case(f"{group or 'no name'}: {title}", "DeleteShareGroupOffsets", 0, asked)
+
+
 CASES: Final[tuple[Case, ...]] = (
     # --- Requests that no member makes ---
     _beat("refused", "without a member id", "", JOINING, "one"),
@@ -164,6 +188,36 @@ CASES: Final[tuple[Case, ...]] = (
     _beat("consumers", "a heartbeat to consumers", "m1", 3),
     _beat("consumers", "leaves consumers", "m1", LEAVING),
     _described("no share group", "consumers"),
+    # --- Offsets ---
+    _starts("nothing is known", "nobody", None),
+    _starts("nothing is known of these", "nobody", {"two": [0, 7], "nope": [0]}),
+    _starts("of no topics", "nobody", {}),
+    _restart("other offsets", "", two={0: 0}),
+    _restart("of nothing", "jobs"),
+    _restart("of an unknown topic", "jobs", nope={0: 0}),
+    _starts("not made by that", "jobs", None),
+    _restart("of a new group", "jobs", two={0: 5, 1: -1, 9: 0}, nope={0: 0}, one={0: 0}),
+    _starts("where it begins", "jobs", None),
+    _starts("where it begins, version 0", "jobs", None, version=0),
+    _starts("where it begins, of these", "jobs", {"growing": [0], "nope": [0], "two": [1, 0]}),
+    _starts("a topic twice", "jobs", {"two": [0, 0]}),
+    _restart("before what there is", "jobs", two={0: -7}),
+    _restart("once more", "jobs", two={0: 0}, one={0: 0}),
+    _starts("where it begins now", "jobs", None),
+    _restart("other offsets", "consumers", two={0: 0}),
+    _unread("no offsets", "consumers", "two"),
+    _starts("where it is", "consumers", None),
+    _unread("no offsets", "", "two"),
+    _unread("there is nothing", "nobody", "two"),
+    _unread("of some topics", "jobs", "two", "nope"),
+    _unread("again", "jobs", "two", "one", "one"),
+    _unread("of no topics", "jobs"),
+    _starts("nothing is left", "jobs", None),
+    _delete("jobs", "is deleted"),
+    _unread("after it", "jobs", "one"),
+    _beat("busy", "joins", "m1", JOINING, "one"),
+    _restart("other offsets beside a member", "busy", one={0: 0}),
+    _unread("no offsets beside a member", "busy", "one"),
     # --- Settings ---
     *(
         _set(name, value)

@@ -80,6 +80,7 @@ EACH: Final = (
     ("TxnOffsetCommit", 0, 6, "topics.partitions.partition_index", "topics.partitions.partition_index"),
     ("ConsumerGroupDescribe", 0, 1, "group_ids", "groups.group_id"),
     ("ShareGroupDescribe", 1, 1, "group_ids", "groups.group_id"),
+    ("DescribeShareGroupOffsets", 0, 1, "groups.group_id", "groups.group_id"),
     ("DescribeTopicPartitions", 0, 0, "topics.name", "topics.name"),
 )  # fmt: skip
 """What requests name, from one version to another, and where it stands in the response."""

@@ -24,20 +24,20 @@ async def test_answers_about_groups_are_kafkas_but_for_the_differences_in_the_ta
     assert unexpected(answered, kept(kafka_group_cases.ANSWERS), groups.DIFFERENCES, groups.differences) == []
 
 
-async def test_answers_about_share_groups_are_kafkas() -> None:
+async def test_answers_about_share_groups_are_kafkas_but_for_the_differences_in_the_table() -> None:
     """Sentences of errors are each broker's own."""
     async with kafka(*kafka_share_cases.SETTINGS, topics={}) as served:
         answered = await trio.to_thread.run_sync(
             lambda: list(kafka_share_cases.answers(served.port, lambda: trio.from_thread.run(wait_all_tasks_blocked)))
         )
-    assert unexpected(answered, kept(kafka_share_cases.ANSWERS), {}, groups.differences) == []
+    assert unexpected(answered, kept(kafka_share_cases.ANSWERS), groups.OF_SHARE_GROUPS, groups.differences) == []
 
 
 def test_every_case_has_an_answer_and_every_difference_a_case() -> None:
     for cases, known in (
         (kafka_admin_cases, admin.DIFFERENCES),
         (kafka_group_cases, groups.DIFFERENCES),
-        (kafka_share_cases, {}),
+        (kafka_share_cases, groups.OF_SHARE_GROUPS),
     ):
         assert list(kept(cases.ANSWERS)) == [case.title for case in cases.CASES]
         assert kept(cases.ANSWERS).keys() > known.keys()
