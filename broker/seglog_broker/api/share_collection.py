@@ -173,7 +173,7 @@ class Collection:
             now=now,
         )
         for first, last in read.hidden:
-            machine.archive(first, last, now)
+            machine.archive(first, last)
             acquired = _without(acquired, first, last)
         runtime.carry_out(machine.key, is_urgent=False)
         if acquired:

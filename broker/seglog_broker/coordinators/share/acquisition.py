@@ -6,8 +6,9 @@ Source: KIP-932, KIP-1206 and ``acquire`` of Kafka's SharePartition.
 from collections.abc import Sequence
 from typing import Final
 
-from seglog_broker.coordinators.share.in_flight import NO_OFFSET, Acquired, InFlight, Limits
+from seglog_broker.coordinators.share.in_flight import NO_OFFSET, Acquired, InFlight
 from seglog_broker.coordinators.share.runs import ACQUIRED, AVAILABLE, Run
+from seglog_broker.coordinators.share.settings import ShareSettings
 
 THROTTLED_FROM: Final = 2
 """Deliveries that a record has behind it before it is throttled, at least; with more allowed, half of those."""
@@ -19,40 +20,39 @@ COUNT_MAX: Final = 32_767
 class Acquisition:
     """One request of a member for records; ``acquired`` has what it gets. See ``SharePartition.acquire``."""
 
-    __slots__ = (
-        "_batch_size", "_batches", "_deadline_ms", "_in_flight", "_is_record_limit", "_limits", "_member", "_passed",
-        "_room", "_taken", "_throttled_from", "acquired",
-    )  # fmt: skip
-
-    def __init__(self, in_flight: InFlight, member: str, deadline_ms: int, limits: Limits) -> None:
+    def __init__(
+        self,
+        in_flight: InFlight,
+        member: str,
+        deadline_ms: int,
+        batches: Sequence[tuple[int, int]],
+        batch_size: int,
+        is_record_limit: bool,
+        settings: ShareSettings,
+    ) -> None:
+        """``batches`` are those of the log; it must not be changed."""
         self.acquired: list[Acquired] = []
         self._in_flight = in_flight
         self._member = member
         self._deadline_ms = deadline_ms
-        self._limits = limits
-        self._throttled_from = max(THROTTLED_FROM, (limits.delivery_count_max + 1) // 2)
-        self._batches: Sequence[tuple[int, int]] = ()
-        self._batch_size = 0
-        self._is_record_limit = False
+        self._batches = batches
+        self._batch_size = batch_size
+        self._is_record_limit = is_record_limit
+        self._settings = settings
+        self._throttled_from = max(THROTTLED_FROM, (settings.delivery_count_max + 1) // 2)
         self._room = self._taken = 0
         self._passed = 0  # offsets before it were looked at
 
-    def take(
-        self,
-        batches: Sequence[tuple[int, int]],
-        fetch_offset: int,
-        max_records: int,
-        batch_size: int,
-        is_record_limit: bool,
-    ) -> None:
-        """Take up to ``max_records`` of ``batches`` of the log, which were read from ``fetch_offset`` on."""
-        in_flight = self._in_flight
+    def take(self, fetch_offset: int, max_records: int) -> None:
+        """Take up to ``max_records`` of the batches, which were read from ``fetch_offset`` on."""
+        in_flight, batches = self._in_flight, self._batches
         start, end = in_flight.start_offset, in_flight.end_offset
         if not batches or max_records <= 0 or start == NO_OFFSET or batches[-1][1] < start:
             return
-        self._batches, self._batch_size, self._is_record_limit = batches, batch_size, is_record_limit
+        if fetch_offset > end:  # the group was set back since these were read: it is to have what comes before them
+            return
         base, last = batches[0][0], batches[-1][1]
-        self._room = min(max_records, self._limits.record_locks_max - (end - start))
+        self._room = min(max_records, self._settings.record_locks_max - (end - start))
         if self._room <= 0:
             # Too much is in flight; of that some may be taken again.
             if fetch_offset >= end:
@@ -92,7 +92,7 @@ class Acquisition:
         is_throttled = max([run.count for run in available]) >= self._throttled_from
         if is_throttled and self._taken > 0:
             return False
-        most = self._limits.delivery_count_max
+        most = self._settings.delivery_count_max
         room = self._room - self._taken if self._is_record_limit else last - first + 1
         quota = taken = 0
         for run in available:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from seglog_broker.coordinators.share.runs import ACKNOWLEDGED, ACQUIRED, ARCHIVED, ARCHIVING, AVAILABLE, Run, Runs
+from seglog_broker.coordinators.share.settings import ShareSettings
 from seglog_protocol.dead_letters import COUNT_EXCEEDED, REJECTED
 from seglog_protocol.errors import InvalidRecordStateError, InvalidRequestError
 
@@ -38,19 +39,6 @@ class Acknowledgement(NamedTuple):
     first: int
     last: int
     types: Sequence[int]
-
-
-class Limits(NamedTuple):
-    """The settings of the moment: of the broker, or of the group."""
-
-    lock_ms: int
-    """How long a member has what it acquires."""
-    delivery_count_max: int
-    record_locks_max: int
-    """Offsets that may be in flight before no further ones are acquired."""
-    has_dead_letters: bool
-    updates_per_snapshot: int
-    may_renew: bool
 
 
 class StateBatch(NamedTuple):
@@ -208,7 +196,7 @@ class InFlight:
             heapq.heappop(self._locks)
         return None
 
-    def expire(self, now_ms: int, limits: Limits) -> Decision:
+    def expire(self, now_ms: int, settings: ShareSettings) -> Decision:
         """Release what was acquired until ``now_ms`` or earlier."""
         decision = Decision()
         while self._locks and self._locks[0][0] <= now_ms:
@@ -216,19 +204,19 @@ class InFlight:
             for run in self.runs.within(first, last):
                 if run.state == ACQUIRED and run.deadline_ms == deadline_ms:
                     self._tally.expired += run.last - run.first + 1
-                    self._release(run, decision, limits)
+                    self._release(run, decision, settings)
             self.runs.join(first, last)
         decision.batches.sort()
         self.move_start()
         return decision
 
-    def release(self, member: str, limits: Limits) -> Decision:
+    def release(self, member: str, settings: ShareSettings) -> Decision:
         """Release all that a member has."""
         decision = Decision()
         for run in self.runs:
             if run.state == ACQUIRED and run.member == member:
                 self._tally.released += run.last - run.first + 1
-                self._release(run, decision, limits)
+                self._release(run, decision, settings)
         self.runs.join(self.start_offset, self.end_offset)
         self.move_start()
         return decision
@@ -236,14 +224,14 @@ class InFlight:
     # --- What becomes of records --------------------------------------------------------------------------------------
 
     def acknowledge(
-        self, member: str, acknowledgements: Sequence[Acknowledgement], deadline_ms: int, limits: Limits
+        self, member: str, acknowledgements: Sequence[Acknowledgement], deadline_ms: int, settings: ShareSettings
     ) -> Decision:
         """Take what a member says; ``deadline_ms`` is for what it renews. See ``SharePartition.acknowledge``."""
         previous = NO_OFFSET
         for each in acknowledgements:
             _check_form(each, previous)
             if each.last >= self.start_offset:
-                self._check_acquired(member, each, previous, limits)
+                self._check_acquired(member, each, previous, settings)
             previous = each.last
         decision = Decision()
         for first, last, types in acknowledgements:
@@ -253,12 +241,14 @@ class InFlight:
                 kind = types[0] if len(types) == 1 else types[start - first]
                 while end < last and types[end + 1 - first] == kind:
                     end += 1
-                self._apply(start, end, kind, decision, deadline_ms, limits)
+                self._apply(start, end, kind, decision, deadline_ms, settings)
                 start = end + 1
         self.move_start()
         return decision
 
-    def _check_acquired(self, member: str, acknowledgement: Acknowledgement, previous: int, limits: Limits) -> None:
+    def _check_acquired(
+        self, member: str, acknowledgement: Acknowledgement, previous: int, settings: ShareSettings
+    ) -> None:
         """Check that the member has these offsets. Those that no run has, between others, are passed over."""
         first, last = max(acknowledgement.first, self.start_offset), acknowledgement.last
         if len(self.runs) == 0 or first < self.runs[0].first or first == previous:
@@ -271,10 +261,12 @@ class InFlight:
                 raise _not_acquired(max(first, run.first), "no member has it, or none any more")
             if run.member != member:
                 raise _not_acquired(max(first, run.first), "another member has it")
-        if RENEW in acknowledgement.types and not limits.may_renew:
+        if RENEW in acknowledgement.types and not settings.may_renew:
             raise _not_acquired(first, "share.renew.acknowledge.enable of the group is false, so no lock is renewed")
 
-    def _apply(self, first: int, last: int, kind: int, decision: Decision, deadline_ms: int, limits: Limits) -> None:
+    def _apply(
+        self, first: int, last: int, kind: int, decision: Decision, deadline_ms: int, settings: ShareSettings
+    ) -> None:
         """Do as an acknowledgement says with offsets that its member has."""
         tally = self._tally
         for run in self.runs.cut(first, last):
@@ -283,7 +275,7 @@ class InFlight:
                 run.deadline_ms = deadline_ms
             elif kind == RELEASE:
                 tally.released += size
-                self._release(run, decision, limits)
+                self._release(run, decision, settings)
             elif kind == ACCEPT:
                 tally.accepted += size
                 self.runs.change(run, ACKNOWLEDGED, run.count)
@@ -291,16 +283,16 @@ class InFlight:
             else:
                 if kind == REJECT:
                     tally.rejected += size
-                self._archive(run, decision, REJECTED if kind == REJECT and limits.has_dead_letters else "")
+                self._archive(run, decision, REJECTED if kind == REJECT and settings.dead_letter_topic else "")
         self.runs.join(first, last)
         if kind == RENEW:
             self.lock(deadline_ms, first, last)
 
-    def _release(self, run: Run, decision: Decision, limits: Limits) -> None:
+    def _release(self, run: Run, decision: Decision, settings: ShareSettings) -> None:
         """Make an acquired run available, or archive it where it was delivered often enough."""
-        if run.count >= limits.delivery_count_max:
+        if run.count >= settings.delivery_count_max:
             self._tally.exceeded += run.last - run.first + 1
-            self._archive(run, decision, COUNT_EXCEEDED if limits.has_dead_letters else "")
+            self._archive(run, decision, COUNT_EXCEEDED if settings.dead_letter_topic else "")
             return
         self.runs.change(run, AVAILABLE, run.count)
         self.note_available(run.first)

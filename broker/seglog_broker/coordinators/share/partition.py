@@ -18,7 +18,6 @@ from seglog_broker.coordinators.share.in_flight import (
     Acquired,
     Decision,
     InFlight,
-    Limits,
     StateBatch,
     Tally,
 )
@@ -26,16 +25,16 @@ from seglog_broker.coordinators.share.records import (
     NO_COUNT,
     Header,
     PartitionKey,
+    WrittenState,
     encode_keys,
     encode_snapshot,
     encode_update,
     tombstone,
 )
 from seglog_broker.coordinators.share.runs import ACQUIRED, ARCHIVING, Runs
-from seglog_broker.coordinators.state_machine import Now, Outbox, Record, StateMachine
+from seglog_broker.coordinators.share.settings import ShareSettings
+from seglog_broker.coordinators.state_machine import Now, Outbox, StateMachine
 from seglog_protocol.dead_letters import COUNT_EXCEEDED, REJECTED
-from seglog_protocol.kafka.messages import ShareSnapshotValue
-from seglog_protocol.steps import Steps
 
 RETRY_MS: Final = 1_000
 """After so long what could not be written is written again."""
@@ -66,7 +65,7 @@ class SharePartition(StateMachine):
         self,
         key: PartitionKey,
         outbox: Outbox,
-        limits: Callable[[], Limits],
+        settings: Callable[[], ShareSettings],
         on_available: Callable[[PartitionKey], None],
     ) -> None:
         """``on_available`` is called when there is something to acquire that was not, beside what is appended."""
@@ -74,7 +73,7 @@ class SharePartition(StateMachine):
         self.partition: Final = key
         self.state_epoch = 0
         self.is_deleted = False
-        self._limits = limits
+        self._settings = settings
         self._on_available = on_available
         self.tally: Final = Tally()
         self._in_flight = InFlight(NO_OFFSET, self.tally)
@@ -90,7 +89,7 @@ class SharePartition(StateMachine):
 
     @property
     def start_offset(self) -> int:
-        """The first offset in flight; -1 until ``initialize`` or ``begin`` say where."""
+        """The first offset in flight; -1 until ``initialize`` says where."""
         return self._in_flight.start_offset
 
     @property
@@ -137,20 +136,13 @@ class SharePartition(StateMachine):
         """True if nothing was ever written of it."""
         return self.snapshot_epoch == NO_OFFSET
 
-    def replay(self, record: Record) -> Steps[None]:
-        """Take over a state of ``ShareReplay``. The first record that follows has all."""
-        value = record.value
-        assert isinstance(value, ShareSnapshotValue)
-        self.state_epoch, self.leader_epoch = value.state_epoch, value.leader_epoch
-        self.snapshot_epoch = value.snapshot_epoch
-        self._created_ms, self.snapshot_ms = value.create_timestamp, value.write_timestamp
+    def load(self, state: WrittenState) -> None:
+        """Take over what was written. The first record that follows has all."""
+        self.snapshot_epoch, self.state_epoch, self.leader_epoch, start_offset, _ = state.header
+        self._created_ms, self.snapshot_ms = state.times
         self._is_snapshot_due = True
-        self._in_flight = InFlight(value.start_offset, self.tally)
-        written = value.state_batches
-        self._in_flight.load(
-            [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in written]
-        )
-        yield from ()
+        self._in_flight = InFlight(start_offset, self.tally)
+        self._in_flight.load([StateBatch(run.first, run.last, run.state, run.count) for run in state.runs])
 
     def restored(self, now: Now) -> None:  # noqa: ARG002 - no lock outlives a start
         """Go on after a start: what was to become a dead letter is one yet."""
@@ -159,7 +151,7 @@ class SharePartition(StateMachine):
     def advance(self, now: Now) -> None:
         """Release what was not acknowledged in time; write again what could not be written."""
         window = self._in_flight.window
-        self._follow(self._in_flight.expire(now.monotonic_ms, self._limits()), window, now)
+        self._follow(self._in_flight.expire(now.monotonic_ms, self._settings()), window, now)
         if self._retry_ms is not None and now.monotonic_ms >= self._retry_ms:
             self._write((), now)
 
@@ -178,18 +170,14 @@ class SharePartition(StateMachine):
     # --- Where it begins ----------------------------------------------------------------------------------------------
 
     def initialize(self, start_offset: int, state_epoch: int, now: Now) -> None:
-        """Begin at an offset, and forget all else; -1: where ``begin`` says."""
+        """Begin at an offset, and forget all else; -1: it is not chosen yet where."""
         self.state_epoch = state_epoch
         self._in_flight = InFlight(start_offset, self.tally)
         self._is_snapshot_due = True
         self._write((), now)
         self._on_available(self.partition)
 
-    def begin(self, start_offset: int) -> None:
-        """Begin at an offset that follows from a setting: it is written with the first record that is acknowledged."""
-        self._in_flight = InFlight(start_offset, self.tally)
-
-    def note_log_start(self, offset: int, now: Now) -> None:  # noqa: ARG002 - nothing is written of it
+    def note_log_start(self, offset: int) -> None:
         """Forget what is before an offset: the log has it no more. Nothing is written of that, as in Kafka."""
         window = self._in_flight.window
         self._in_flight.note_log_start(offset)
@@ -206,7 +194,7 @@ class SharePartition(StateMachine):
     def next_offset(self) -> int | None:
         """Where to read next: the first offset that can be acquired. None while too much is in flight."""
         offset = self._in_flight.next_offset()
-        is_full = offset == self.end_offset and self._in_flight.window >= self._limits().record_locks_max
+        is_full = offset == self.end_offset and self._in_flight.window >= self._settings().record_locks_max
         return None if is_full or offset == NO_OFFSET else offset
 
     def acquire(
@@ -227,15 +215,16 @@ class SharePartition(StateMachine):
         ones are divided into pieces of about ``batch_size``. Records near their last delivery come with few others, and
         the last time alone. Nothing is written of it.
         """
-        limits = self._limits()
-        acquisition = Acquisition(self._in_flight, member, now.monotonic_ms + limits.lock_ms, limits)
-        acquisition.take(batches, fetch_offset, max_records, batch_size, is_record_limit)
+        settings = self._settings()
+        deadline_ms = now.monotonic_ms + settings.lock_ms
+        acquisition = Acquisition(self._in_flight, member, deadline_ms, batches, batch_size, is_record_limit, settings)
+        acquisition.take(fetch_offset, max_records)
         for first, last, count in acquisition.acquired:
             if count > 1:
                 self.tally.redelivered += last - first + 1
         return acquisition.acquired
 
-    def archive(self, first: int, last: int, now: Now) -> None:  # noqa: ARG002 - nothing is written of it
+    def archive(self, first: int, last: int) -> None:
         """Archive records that are acquired or available: no member is to see those of aborted transactions.
 
         Nothing is written of it: after a start they are found again.
@@ -252,14 +241,14 @@ class SharePartition(StateMachine):
         What was delivered too often is not released, but archived. Offsets before the start are passed over. Raises
         InvalidRecordStateError for what the member does not have, InvalidRequestError for what is no acknowledgement.
         """
-        window, limits = self._in_flight.window, self._limits()
-        deadline_ms = now.monotonic_ms + limits.lock_ms
-        self._follow(self._in_flight.acknowledge(member, acknowledgements, deadline_ms, limits), window, now)
+        window, settings = self._in_flight.window, self._settings()
+        deadline_ms = now.monotonic_ms + settings.lock_ms
+        self._follow(self._in_flight.acknowledge(member, acknowledgements, deadline_ms, settings), window, now)
 
     def release(self, member: str, now: Now) -> None:
         """Release what a member has whose session has ended."""
         window = self._in_flight.window
-        self._follow(self._in_flight.release(member, self._limits()), window, now)
+        self._follow(self._in_flight.release(member, self._settings()), window, now)
 
     def end_archiving(self, ranges: Sequence[tuple[int, int]], now: Now) -> None:
         """Archive records whose dead letters are written, or given up: from the first to the last of each range."""
@@ -276,12 +265,12 @@ class SharePartition(StateMachine):
 
     def _wake(self, window: int, *, has_available: bool = False) -> None:
         """Call back where something became available, or where there is room again: ``window`` was in flight before."""
-        if has_available or self._in_flight.window < self._limits().record_locks_max <= window:
+        if has_available or self._in_flight.window < self._settings().record_locks_max <= window:
             self._on_available(self.partition)
 
     def _announce_all(self) -> None:
         """Have dead letters made of all that is ARCHIVING. The causes are guessed, as in Kafka after a start."""
-        found, most = Decision(), self._limits().delivery_count_max
+        found, most = Decision(), self._settings().delivery_count_max
         for run in self._in_flight.runs:
             if run.state == ARCHIVING:
                 found.note(run, COUNT_EXCEEDED if run.count >= most else REJECTED)
@@ -296,7 +285,7 @@ class SharePartition(StateMachine):
 
     def _write(self, batches: Sequence[StateBatch], now: Now, *, is_cold: bool = False) -> None:
         """Decide the record of a change, or of all; ``is_cold`` as in ``snapshot``."""
-        is_snapshot = self._is_snapshot_due or self._updates >= self._limits().updates_per_snapshot
+        is_snapshot = self._is_snapshot_due or self._updates >= self._settings().updates_per_snapshot
         self.snapshot_epoch += is_snapshot
         header = Header(self.snapshot_epoch, self.state_epoch, self.leader_epoch, self.start_offset, self.finished)
         if is_snapshot:

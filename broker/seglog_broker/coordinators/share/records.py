@@ -3,7 +3,7 @@
 Source: Kafka's share-coordinator, ``common/message/Share*.json`` and ``ShareCoordinatorShard``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct as Layout
 from typing import Final, NamedTuple
 
@@ -87,9 +87,7 @@ def _snapshot_key(key: PartitionKey) -> messages.ShareSnapshotKey:
 def encode_update(header: Header, batches: Sequence[StateBatch]) -> list[bytes]:
     """The values of an update, mostly one: ``batches`` are those that have changed."""
     start = _UPDATE.pack(0, header.snapshot_epoch, header.leader_epoch, header.start_offset)
-    if len(batches) <= BATCHES_MAX:
-        return [start + _encode_rest(header.finished, batches)]
-    parts = [batches[at : at + BATCHES_MAX] for at in range(0, len(batches), BATCHES_MAX)]
+    parts = [batches[at : at + BATCHES_MAX] for at in range(0, len(batches) or 1, BATCHES_MAX)]
     return [start + _encode_rest(header.finished, part) for part in parts]
 
 
@@ -114,7 +112,8 @@ class ShareReplay(Replay):
 
     def __init__(self) -> None:
         super().__init__(KINDS)
-        self._states: dict[PartitionKey, _State] = {}
+        self.states: dict[PartitionKey, WrittenState] = {}
+        """The states when it has caught up."""
         self._unread: dict[bytes, list[tuple[bytes, bytes | None]]] = {}
         """Keys and values from the last snapshot on, by their keys without the type: what was before is of no use."""
         self._unread_count = 0
@@ -150,11 +149,6 @@ class ShareReplay(Replay):
         self._unread.clear()
         self._unread_count = 0
 
-    def snapshots(self) -> Iterator[tuple[PartitionKey, Record]]:
-        """Each share partition, and its state as one record, when it has caught up."""
-        for key, state in self._states.items():
-            yield key, state.snapshot(key)
-
     def apply(self, record: Record) -> None:
         """Take in a record that counts. A snapshot replaces what came before it; no epoch is compared.
 
@@ -164,37 +158,37 @@ class ShareReplay(Replay):
         key = PartitionKey(record.key.group_id, record.key.topic_id, record.key.partition)
         value = record.value
         if isinstance(value, messages.ShareSnapshotValue):
-            self._states[key] = _State(value)
-            self._states[key].take(key, value)
+            self.states[key] = WrittenState(value)
+            self.states[key].take(key, value)
         elif isinstance(value, messages.ShareUpdateValue):
-            if (state := self._states.get(key)) is None:
-                state = self._states[key] = _State(messages.ShareSnapshotValue(start_offset=NO_OFFSET))
-            state.take(key, value)
+            if key not in self.states:
+                self.states[key] = WrittenState(messages.ShareSnapshotValue())
+            self.states[key].take(key, value)
         elif record.key_version == SNAPSHOT:
-            self._states.pop(key, None)
+            self.states.pop(key, None)
         else:
             raise UnknownRecordError("tombstones of updates are not known here")
 
 
-class _State:
+class WrittenState:
     """The sum of what the records of one share partition say so far."""
 
-    __slots__ = ("_header", "_runs", "_times")
+    __slots__ = ("header", "runs", "times")
 
     def __init__(self, snapshot: messages.ShareSnapshotValue) -> None:
-        self._header = Header(snapshot.snapshot_epoch, snapshot.state_epoch, snapshot.leader_epoch, NO_OFFSET, NO_COUNT)
-        self._times = snapshot.create_timestamp, snapshot.write_timestamp
-        self._runs = Runs()
+        self.header = Header(snapshot.snapshot_epoch, snapshot.state_epoch, snapshot.leader_epoch, NO_OFFSET, NO_COUNT)
+        self.times = snapshot.create_timestamp, snapshot.write_timestamp
+        self.runs = Runs()
 
     def take(self, key: PartitionKey, value: messages.ShareSnapshotValue | messages.ShareUpdateValue) -> None:
         """Take in start and batches. Batches that cannot be are left out, or cut, and logged."""
-        known = self._header
+        known = self.header
         start = known.start_offset if value.start_offset == NO_OFFSET else value.start_offset
         leader_epoch = known.leader_epoch if value.leader_epoch == NO_OFFSET else value.leader_epoch
-        self._header = known._replace(
+        self.header = known._replace(
             start_offset=start, leader_epoch=leader_epoch, finished=value.delivery_complete_count
         )
-        self._runs.drop_before(start)
+        self.runs.drop_before(start)
         wrong = 0
         for batch in value.state_batches:
             first, last, state = batch.first_offset, batch.last_offset, batch.delivery_state
@@ -203,7 +197,7 @@ class _State:
                 continue
             wrong += first < start
             if last >= start:
-                self._runs.overlay(
+                self.runs.overlay(
                     max(first, start), last, AVAILABLE if state == ACQUIRED else state, batch.delivery_count
                 )
         if wrong:
@@ -216,22 +210,3 @@ class _State:
                 batches=wrong,
                 consequence="what they say is not known: records may be delivered again",
             )
-
-    def snapshot(self, key: PartitionKey) -> Record:
-        """The state as one record."""
-        value = messages.ShareSnapshotValue(
-            snapshot_epoch=self._header.snapshot_epoch,
-            state_epoch=self._header.state_epoch,
-            leader_epoch=self._header.leader_epoch,
-            start_offset=self._header.start_offset,
-            delivery_complete_count=self._header.finished,
-            create_timestamp=self._times[0],
-            write_timestamp=self._times[1],
-            state_batches=[
-                messages.ShareSnapshotValue.StateBatch(
-                    first_offset=run.first, last_offset=run.last, delivery_state=run.state, delivery_count=run.count
-                )
-                for run in self._runs
-            ],
-        )
-        return Record(_snapshot_key(key), SNAPSHOT, value)

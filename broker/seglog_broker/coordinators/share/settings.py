@@ -26,6 +26,7 @@ class ShareSettings(NamedTuple):
     copies_dead_letters: bool
     """True if key and value of a record go with it."""
     members_max: int
+    updates_per_snapshot: int
 
 
 _NAMES: Final = tuple(name for name in GROUP_KEYS if not name.startswith("consumer."))
@@ -47,6 +48,7 @@ def share_settings(own: Mapping[str, str], config: BrokerConfig) -> ShareSetting
         dead_letter_topic=values["errors.deadletterqueue.topic.name"],
         copies_dead_letters=values["errors.deadletterqueue.copy.record.enable"],
         members_max=config.group_share_max_size,
+        updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
     )
 
 

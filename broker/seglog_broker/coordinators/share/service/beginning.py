@@ -69,7 +69,7 @@ class Beginning(Service):
                 "end; it goes on at that end",
             )
             machine.note_log_end(end, now)
-        machine.note_log_start(partition.log.log_start_offset, now)
+        machine.note_log_start(partition.log.log_start_offset)
         self._runtime.carry_out(machine.key)
 
     async def _begin(self, machine: SharePartition, partition: Partition) -> None:

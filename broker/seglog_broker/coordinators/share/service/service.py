@@ -12,7 +12,6 @@ from seglog_broker.coordinators.groups.group_memory import Budget
 from seglog_broker.coordinators.groups.service.cleanup import Sweep
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.loader import StateLoader
-from seglog_broker.coordinators.share.in_flight import Limits
 from seglog_broker.coordinators.share.partition import PARTITION_BYTES, DeadLetter, SharePartition
 from seglog_broker.coordinators.share.records import PartitionKey, ShareReplay
 from seglog_broker.coordinators.share.service.beginning import Beginning
@@ -73,9 +72,6 @@ class ShareService:
         )
         self.on_available: Callable[[PartitionKey], None] = lambda _key: None
         """Called when records of a partition have become available to all members of its group again."""
-        self._config = config
-        self._limits_of = config.current, config.dynamic
-        self._made_limits: dict[str, Limits] = {}
         self._topic = StateTopic(
             config, common.clock, common.table, partial(share_topic_settings, config), appends.append
         )
@@ -123,41 +119,23 @@ class ShareService:
     async def _keep(self, replay: ShareReplay) -> None:
         """Take over the state in a partition of the topic that was read; what follows from it is carried out."""
         await self._scheduler.in_turns(replay.catch_up())
-        for key, record in replay.snapshots():
-            await self.runtime.restore(self._machine(key), [record])
+        for key, state in replay.states.items():
+            machine = self._machine(key)
+            machine.load(state)
+            await self.runtime.restore(machine, ())
             self._note(key)
             self.beginning.note_restored(key)
             self.runtime.carry_out(key.text)
             await self._scheduler.turn()
 
     def _machine(self, key: PartitionKey) -> SharePartition:
-        return SharePartition(key, self.runtime.outbox, partial(self._limits, key.group), self._tell_available)
+        return SharePartition(key, self.runtime.outbox, partial(self.settings.of, key.group), self._tell_available)
 
     def _carry_out(self, letter: DeadLetter) -> None:
         self.dead_letters.add(letter)
 
     def _tell_available(self, key: PartitionKey) -> None:
         self.on_available(key)
-
-    def _limits(self, group: str) -> Limits:
-        """The limits in force for a group, which are asked for several times a request: they are made once."""
-        config, dynamic = in_force = self._config.current, self._config.dynamic
-        if config is not self._limits_of[0] or dynamic is not self._limits_of[1]:
-            self._limits_of = in_force
-            self._made_limits.clear()
-        key = group if dynamic.of_group(group) else ""  # no group has an empty name
-        made = self._made_limits.get(key)
-        if made is None:
-            of_group = self.settings.of(group)
-            made = self._made_limits[key] = Limits(
-                lock_ms=of_group.lock_ms,
-                delivery_count_max=of_group.delivery_count_max,
-                record_locks_max=of_group.record_locks_max,
-                has_dead_letters=bool(of_group.dead_letter_topic),
-                updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
-                may_renew=of_group.may_renew,
-            )
-        return made
 
     def _note(self, key: PartitionKey) -> None:
         self._of_groups.setdefault(key.group, {})[key] = None

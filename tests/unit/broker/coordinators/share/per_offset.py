@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from seglog_broker.coordinators.share.in_flight import ACCEPT, REJECT, RELEASE, RENEW, Acquired, Limits
+from seglog_broker.coordinators.share.in_flight import ACCEPT, REJECT, RELEASE, RENEW, Acquired
 from seglog_broker.coordinators.share.runs import ACKNOWLEDGED, ACQUIRED, ARCHIVED, ARCHIVING, AVAILABLE
+from seglog_broker.coordinators.share.settings import ShareSettings
 
 Written = dict[int, tuple[int, int]]
 """State and delivery count by offset, as records have them."""
@@ -61,11 +62,11 @@ class Table:
 
     # --- What is next -------------------------------------------------------------------------------------------------
 
-    def next_offset(self, limits: Limits) -> int | None:
+    def next_offset(self, settings: ShareSettings) -> int | None:
         for offset in range(self.start, self.end):
             if offset in self.gaps or (offset in self.rows and self.rows[offset].state == AVAILABLE):
                 return offset
-        return self.end if self.end - self.start < limits.record_locks_max else None
+        return self.end if self.end - self.start < settings.record_locks_max else None
 
     def deadline_ms(self) -> int | None:
         return min((row.deadline_ms for row in self.rows.values() if row.state == ACQUIRED), default=None)
@@ -81,10 +82,10 @@ class Table:
         batch_size: int,
         is_record_limit: bool,
         deadline_ms: int,
-        limits: Limits,
+        settings: ShareSettings,
     ) -> list[Acquired]:
         given: list[tuple[int, int]] = []  # offset and batch
-        room = min(max_records, limits.record_locks_max - (self.end - self.start))
+        room = min(max_records, settings.record_locks_max - (self.end - self.start))
         last = batches[-1][1]
         if room <= 0:
             room, last = min(max_records, self.end - fetch_offset), min(last, self.end - 1)
@@ -123,7 +124,7 @@ class Table:
                 batch = self.rows[offset].batch
                 behind = batch + self.rows[offset].size
                 some = [each for each in range(offset, min(behind, last + 1)) if self._is(each, AVAILABLE)]
-                is_throttled, chosen = self._choose(some, room - len(given) if is_record_limit else len(some), limits)
+                is_throttled, chosen = self._choose(some, room - len(given) if is_record_limit else len(some), settings)
                 if is_throttled and given:
                     break
                 for each in chosen:
@@ -146,9 +147,9 @@ class Table:
     def _is(self, offset: int, state: int) -> bool:
         return offset in self.rows and self.rows[offset].state == state
 
-    def _choose(self, offsets: Sequence[int], room: int, limits: Limits) -> tuple[bool, list[int]]:
+    def _choose(self, offsets: Sequence[int], room: int, settings: ShareSettings) -> tuple[bool, list[int]]:
         """Kafka's choice of available records of a batch, one after the other."""
-        most = limits.delivery_count_max
+        most = settings.delivery_count_max
         throttled_from = max(2, -(-most // 2))
         is_throttled = max(self.rows[offset].count for offset in offsets) >= throttled_from
         chosen: list[int] = []
@@ -167,19 +168,19 @@ class Table:
 
     # --- What becomes of them -----------------------------------------------------------------------------------------
 
-    def acknowledge(self, offset: int, kind: int, deadline_ms: int, limits: Limits) -> None:
+    def acknowledge(self, offset: int, kind: int, deadline_ms: int, settings: ShareSettings) -> None:
         if kind == RENEW:
             self.rows[offset].deadline_ms = deadline_ms
         elif kind == RELEASE:
-            self.release(offset, limits)
+            self.release(offset, settings)
         elif kind == ACCEPT:
             self._put(offset, ACKNOWLEDGED)
         else:
-            self._put(offset, ARCHIVING if kind == REJECT and limits.has_dead_letters else ARCHIVED)
+            self._put(offset, ARCHIVING if kind == REJECT and settings.dead_letter_topic else ARCHIVED)
 
-    def release(self, offset: int, limits: Limits) -> None:
-        if self.rows[offset].count >= limits.delivery_count_max:
-            self._put(offset, ARCHIVING if limits.has_dead_letters else ARCHIVED)
+    def release(self, offset: int, settings: ShareSettings) -> None:
+        if self.rows[offset].count >= settings.delivery_count_max:
+            self._put(offset, ARCHIVING if settings.dead_letter_topic else ARCHIVED)
         else:
             self._put(offset, AVAILABLE)
             self.has_available = True

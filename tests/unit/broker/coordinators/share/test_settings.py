@@ -17,6 +17,7 @@ DEFAULTS = ShareSettings(
     dead_letter_topic="",
     copies_dead_letters=False,
     members_max=200,
+    updates_per_snapshot=500,
 )
 
 
@@ -41,7 +42,7 @@ def test_settings_of_a_group_are_read() -> None:
         "errors.deadletterqueue.copy.record.enable": "true",
     }
     read = share_settings(own, BrokerConfig())
-    assert read == ShareSettings(46_000, 7_000, 0, 20_000, 2, 300, 1_000, True, False, "dlq.x", True, 200)
+    assert read == ShareSettings(46_000, 7_000, 0, 20_000, 2, 300, 1_000, True, False, "dlq.x", True, 200, 500)
 
 
 def test_limits_that_changed_since_cap_what_a_group_has() -> None:

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.coordinators.share import acquisition, partition
 from seglog_broker.coordinators.share.acquisition import Acquisition
 from seglog_broker.coordinators.share.in_flight import (
@@ -24,12 +25,12 @@ from seglog_broker.coordinators.share.in_flight import (
     Acknowledgement,
     Decision,
     InFlight,
-    Limits,
     StateBatch,
 )
 from seglog_broker.coordinators.share.partition import RETRY_MS, DeadLetter, SharePartition
 from seglog_broker.coordinators.share.records import UPDATE, Header, PartitionKey, ShareReplay, encode_update
 from seglog_broker.coordinators.share.runs import ACKNOWLEDGED, ACQUIRED, ARCHIVING, AVAILABLE, Run, Runs
+from seglog_broker.coordinators.share.settings import share_settings
 from seglog_broker.coordinators.state_machine import VERSION, Now, Outbox
 from seglog_protocol.errors import InvalidRecordStateError
 from seglog_protocol.steps import finished
@@ -37,6 +38,7 @@ from tests.support import ON_SOURCES, examples
 from tests.unit.broker.coordinators.share.per_offset import Table, Written
 
 KEY: Final = PartitionKey("jobs", bytes(range(16)), 2)
+DEFAULTS: Final = share_settings({}, BrokerConfig())
 LOCK_MS: Final = 1_000
 MEMBERS: Final = st.sampled_from(["ann", "bob"])
 TYPES: Final = st.sampled_from([ACCEPT, ACCEPT, RELEASE, RELEASE, REJECT, GAP, RENEW])
@@ -53,7 +55,13 @@ class ShareModel(RuleBasedStateMachine):
         per_snapshot=st.sampled_from([2, 500]),
     )
     def begin(self, start: int, most: int, locks: int, dead_letters: bool, per_snapshot: int) -> None:
-        self.limits = Limits(LOCK_MS, most, locks, dead_letters, per_snapshot, may_renew=True)
+        self.limits = DEFAULTS._replace(
+            lock_ms=LOCK_MS,
+            delivery_count_max=most,
+            record_locks_max=locks,
+            dead_letter_topic="dlq.jobs" if dead_letters else "",
+            updates_per_snapshot=per_snapshot,
+        )
         self.outbox = Outbox()
         self.now_ms = 0
         self.retry_ms: int | None = None
@@ -111,11 +119,11 @@ class ShareModel(RuleBasedStateMachine):
         replay = ShareReplay()
         for key, value in self.records:
             finished(replay.take(key, value))
-        [(key_of_state, record)] = replay.snapshots()
+        [(key_of_state, state)] = replay.states.items()
         assert key_of_state == KEY
         assert not replay.unknown
         self.machine = SharePartition(KEY, self.outbox, lambda: self.limits, self.note_available)
-        finished(self.machine.replay(record))
+        self.machine.load(state)
         self.machine.restored(self.now)
         start, known = self.states[-1]
         self.table = Table.loaded(start, known)
@@ -216,7 +224,7 @@ class ShareModel(RuleBasedStateMachine):
         if held := self.held(member):
             first, last = sorted(data.draw(st.tuples(st.sampled_from(held), st.sampled_from(held))))
             with self.request():
-                self.machine.archive(first, last, self.now)
+                self.machine.archive(first, last)
                 self.table.archive(first, last)
 
     def make_dead_letters(self, _: str, data: Any) -> None:
@@ -231,7 +239,7 @@ class ShareModel(RuleBasedStateMachine):
     def expire_records(self, _: str, data: Any) -> None:
         start = data.draw(st.sampled_from([base for base, _ in self.log]))
         with self.request():
-            self.machine.note_log_start(start, self.now)
+            self.machine.note_log_start(start)
             if start > self.table.start:
                 self.table.forget_before(start)
         if start >= self.table.start:
@@ -353,7 +361,7 @@ def renewed_for_less(patch: pytest.MonkeyPatch) -> None:
 
 def delivered_for_ever(patch: pytest.MonkeyPatch) -> None:
     """A record is released, however often it was delivered."""
-    release, never = InFlight._release, Limits(0, 1_000, 0, False, 0, False)
+    release, never = InFlight._release, DEFAULTS._replace(delivery_count_max=1_000)
     patch.setattr(InFlight, "_release", lambda flight, run, decision, _: release(flight, run, decision, never))
 
 
@@ -365,7 +373,7 @@ def never_throttled(patch: pytest.MonkeyPatch) -> None:
 def stale_records_delivered(patch: pytest.MonkeyPatch) -> None:
     """Offsets whose records the log has no more stay available."""
     take = Acquisition.take
-    patch.setattr(Acquisition, "take", lambda made, batches, _, *rest: take(made, batches, batches[0][0], *rest))
+    patch.setattr(Acquisition, "take", lambda made, _, most: take(made, made._batches[0][0], most))
 
 
 def no_limit(patch: pytest.MonkeyPatch) -> None:

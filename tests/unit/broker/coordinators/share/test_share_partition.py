@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.coordinators.share.in_flight import (
     ACCEPT,
     REJECT,
@@ -15,10 +16,10 @@ from seglog_broker.coordinators.share.in_flight import (
     RENEW,
     Acknowledgement,
     Acquired,
-    Limits,
 )
 from seglog_broker.coordinators.share.partition import RETRY_MS, DeadLetter, SharePartition
 from seglog_broker.coordinators.share.records import KINDS, NO_COUNT, PartitionKey, ShareReplay
+from seglog_broker.coordinators.share.settings import share_settings
 from seglog_broker.coordinators.state_machine import Now, Outbox, decode_record
 from seglog_protocol.dead_letters import COUNT_EXCEEDED, REJECTED
 from seglog_protocol.errors import InvalidRecordStateError, InvalidRequestError
@@ -27,14 +28,14 @@ from seglog_protocol.steps import finished
 from tests.support import each_case
 
 KEY = PartitionKey("jobs", bytes(16), 0)
-LIMITS = Limits(30_000, 5, 2_000, has_dead_letters=False, updates_per_snapshot=500, may_renew=True)
+SETTINGS = share_settings({}, BrokerConfig())
 
 
 class Sharing:
     """A share partition, the records that are durable, and what followed from them."""
 
-    def __init__(self, start: int = 0, **limits: Any) -> None:
-        self.limits = LIMITS._replace(**limits)
+    def __init__(self, start: int = 0, **settings: Any) -> None:
+        self.settings = SETTINGS._replace(**settings)
         self.outbox = Outbox()
         self.ms = 0
         self.written: list[tuple[bytes, bytes | None]] = []
@@ -46,7 +47,7 @@ class Sharing:
         self.calls = 0
 
     def make(self) -> SharePartition:
-        return SharePartition(KEY, self.outbox, lambda: self.limits, self.note_available)
+        return SharePartition(KEY, self.outbox, lambda: self.settings, self.note_available)
 
     def note_available(self, _: PartitionKey) -> None:
         self.calls += 1
@@ -70,9 +71,9 @@ class Sharing:
         replay = ShareReplay()
         for key, value in self.written:
             finished(replay.take(key, value))
-        [(_, record)] = replay.snapshots()
+        [state] = replay.states.values()
         self.machine = self.make()
-        finished(self.machine.replay(record))
+        self.machine.load(state)
         self.machine.restored(self.now)
         self.settle()
 
@@ -160,10 +161,18 @@ def test_a_state_that_begins_where_a_setting_says_has_no_start_until_then() -> N
     assert sharing.machine.finished == NO_COUNT
     assert sharing.machine.next_offset() is None
     assert sharing.acquire(0, 9) == []
-    sharing.machine.note_log_start(3, sharing.now)
+    sharing.machine.note_log_start(3)
     assert sharing.machine.start_offset == -1
-    sharing.machine.begin(5)
+    sharing.machine.initialize(5, 4, sharing.now)
     assert sharing.acquire(3, 9, fetch_offset=5) == [Acquired(5, 9, 1)]
+
+
+def test_what_was_read_before_the_group_was_set_back_is_not_acquired_instead_of_what_comes_first() -> None:
+    sharing = Sharing(start=10)
+    offset = sharing.machine.next_offset()
+    sharing.machine.initialize(0, 5, sharing.now)
+    assert sharing.acquire(10, 19, fetch_offset=offset) == []
+    assert sharing.machine.next_offset() == 0
 
 
 def test_a_state_that_begins_anew_forgets_who_had_what() -> None:
@@ -189,7 +198,7 @@ def test_a_deleted_state_leaves_a_tombstone_and_has_nothing() -> None:
 
 
 def test_what_could_not_be_written_is_written_a_second_later() -> None:
-    sharing = Sharing(has_dead_letters=True)
+    sharing = Sharing(dead_letter_topic="dlq.jobs")
     sharing.acquire(0, 9)
     sharing.machine.acknowledge("ann", [Acknowledgement(0, 3, [ACCEPT]), Acknowledgement(5, 6, [REJECT])], sharing.now)
     sharing.fail()
@@ -223,7 +232,7 @@ def test_a_log_that_ends_before_what_is_known_takes_the_rest_with_it() -> None:
 
 
 def test_dead_letters_are_made_once_it_is_durable_why() -> None:
-    sharing = Sharing(has_dead_letters=True, delivery_count_max=1)
+    sharing = Sharing(dead_letter_topic="dlq.jobs", delivery_count_max=1)
     sharing.acquire(0, 9)
     [value] = sharing.say(0, 3, REJECT, RELEASE, RELEASE, REJECT)
     assert batches_of(value) == [(0, 3, 3, 1)]
@@ -239,7 +248,7 @@ def test_dead_letters_are_made_once_it_is_durable_why() -> None:
 
 
 def test_dead_letters_go_on_after_a_start() -> None:
-    sharing = Sharing(has_dead_letters=True, delivery_count_max=2)
+    sharing = Sharing(dead_letter_topic="dlq.jobs", delivery_count_max=2)
     for _ in range(2):
         sharing.acquire(0, 9)
         sharing.say(0, 3, RELEASE)
@@ -296,7 +305,7 @@ def test_what_a_member_does_not_have_is_refused_with_its_offset() -> None:
 def test_what_lies_before_the_start_is_passed_over() -> None:
     sharing = Sharing()
     sharing.acquire(0, 9)
-    sharing.machine.note_log_start(4, sharing.now)
+    sharing.machine.note_log_start(4)
     assert sharing.say(0, 3, ACCEPT) == []
     [value] = sharing.say(2, 6, REJECT, REJECT, REJECT, ACCEPT, ACCEPT)
     assert (value.start_offset, sharing.states()) == (7, [(7, 9, 1, 1)])

@@ -93,12 +93,10 @@ def replayed(*written: tuple[bytes, bytes | None]) -> ShareReplay:
 
 def states(*written: tuple[bytes, bytes | None]) -> tuple[int, int, list[tuple[int, int, int, int]]]:
     """Start, number of what is finished, and batches of the one partition there is."""
-    [(key, record)] = replayed(*written).snapshots()
-    value = record.value
+    [(key, state)] = replayed(*written).states.items()
     assert key == KEY
-    assert isinstance(value, messages.ShareSnapshotValue)
-    batches = [(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in value.state_batches]
-    return value.start_offset, value.delivery_complete_count, batches
+    batches = [(run.first, run.last, run.state, run.count) for run in state.runs]
+    return state.header.start_offset, state.header.finished, batches
 
 
 def snapshot(start: int, *batches: tuple[int, int, int, int], finished: int = 0) -> tuple[bytes, bytes]:
@@ -125,10 +123,10 @@ def test_the_epoch_of_an_update_is_not_compared_as_in_kafka() -> None:
 
 def test_a_tombstone_ends_a_partition_and_one_of_updates_is_not_known() -> None:
     snapshots, updates = encode_keys(KEY)
-    assert not list(replayed(snapshot(0), (snapshots, None)).snapshots())
+    assert not replayed(snapshot(0), (snapshots, None)).states
     replay = replayed(snapshot(0), (updates, None))
     assert replay.unknown.total() == 1
-    assert list(replay.snapshots())
+    assert replay.states
 
 
 def test_batches_that_cannot_be_are_left_out_with_a_line_in_the_log() -> None:

@@ -242,7 +242,7 @@ async def without_topic(broker: Broker) -> None:
 
 
 async def delete_records(broker: Broker) -> None:
-    known(broker).note_log_start(4, broker.share.runtime.now())
+    known(broker).note_log_start(4)
 
 
 @pytest.mark.parametrize(
