@@ -31,6 +31,8 @@ RENEW_VERSION_MIN: Final = 2
 
 NONE: Final = Failure(ErrorCode.NONE, None)
 
+_OF_COORDINATOR: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
 _FetchedPartition = messages.ShareFetchResponse.PartitionData
 _FetchedTopic = messages.ShareFetchResponse.ShareFetchableTopicResponse
 _AcquiredRecords = messages.ShareFetchResponse.AcquiredRecords
@@ -87,6 +89,8 @@ def _note_taken(context: RequestContext, data: _FetchedPartition, place: Place, 
     context.reserve(PART_BYTES + len(taken.records) + PART_BYTES * len(taken.acquired))
     if taken.error is not None:
         data.error_code, data.error_message = _failure(context, place, taken.error)
+        if data.error_code in _OF_COORDINATOR:
+            data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # Java 4.4 throws for the others, and tries this again
     data.records = taken.records
     data.acquired_records = [
         _AcquiredRecords(first_offset=each.first, last_offset=each.last, delivery_count=each.delivery_count)

@@ -252,6 +252,18 @@ async def test_requests_that_do_not_fit_their_session_are_refused() -> None:
         assert (await two.acknowledge(epoch=0)).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
 
+async def test_while_the_state_is_loaded_the_client_is_to_look_again() -> None:
+    async with kafka() as served, trio.open_nursery() as tasks:
+        peer, one = await served.connect(), Member(served, await served.connect(), "one")
+        await peer.ask(produce(("plain", 0, batch(b"a"))), 9)
+        served.broker.share._loader._failed[
+            served.broker.share._topic.partition_of(PartitionKey("g", one.topic_id, 0).text)
+        ] = "its disk is gone"
+        found = (await one.fetch([0]))[0]
+        assert (found.error_code, found.error_message != "") == (ErrorCode.NOT_LEADER_OR_FOLLOWER, True)
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_response_of_errors_alone_is_held(autojump_clock: MockClock) -> None:
     async with shared(0) as (_, member):
         one = await member("one")
