@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from seglog_broker.api.monitoring.broker_sources import one
-from seglog_broker.api.monitoring.lags import Groups, Lags, MeasureLag
+from seglog_broker.api.monitoring.lags import Groups, Lags, MeasureLag, lag
 from seglog_broker.api.monitoring.samples import Sample, Source
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, Key
 from seglog_broker.coordinators.groups.service.service import GroupFacts, GroupService
@@ -56,7 +56,7 @@ class GroupSources:
                 Sample((name,), facts.rebalances) for name, facts in self._facts()
             ),
             "seglog_group_committed_offset": lags.each(lambda row: row.offset),
-            "seglog_group_lag": lags.lag(),
+            "seglog_group_lag": lags.each(lag),
             "seglog_group_lag_seconds": lags.of_lag(0.0, lags.seconds),
             "seglog_group_time_to_loss_seconds": lags.of_lag(math.inf, lags.time_to_loss),
             "seglog_groups_left_out": one(lags.left_out),

@@ -10,7 +10,6 @@ from seglog_broker.api.monitoring.samples import NAME_CHARACTERS_MAX, SAMPLES_MA
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.storage.log.log_files import LogOffsets
 from seglog_protocol.messages import LagPartition, LagReply, LagRequest
 
 GROUP_COST: Final = 5.0
@@ -35,8 +34,6 @@ class Row(Protocol):
 
 
 RowT = TypeVar("RowT", bound=Row)
-Some = tuple[Sequence[RowT], Sequence[LogOffsets]]
-"""Some rows, and the ends of their logs."""
 
 
 class Groups(NamedTuple, Generic[RowT]):
@@ -75,11 +72,10 @@ class Lags(Service, Generic[RowT]):
         self._largest: list[str] | None = None  # groups by lag, as last measured; None: not yet
         self._count = 0  # groups then
         self._measured: dict[tuple[str, str, int], Measured] = {}
-        self._rows: KeptRows[RowT, Some[RowT]] = KeptRows(
-            self.rows,
-            lambda rows: (rows, [row.partition.log.offsets for row in rows]),
-            lambda: (self._table.changes, self._groups.changes(), self._limit, self._largest),
+        self._rows: KeptRows[RowT] = KeptRows(
+            self.rows, lambda: (self._table.changes, self._groups.changes(), self._limit, self._largest)
         )
+        self.each = self._rows.each
 
     @property
     def _limit(self) -> int:
@@ -100,22 +96,16 @@ class Lags(Service, Generic[RowT]):
         count = len(groups.names()) if groups.count_at_most() <= 2 * self._limit else self._count
         return max(0, count - shown)
 
-    def each(self, value: Callable[[RowT], float | None]) -> Source:
-        """The source of a family that has a value for each row."""
-        return self._rows.source(lambda some: [value(row) for row in some[0]])
-
-    def lag(self) -> Source:
-        """The source of a family with the number of offsets up to the log end."""
-        return self._rows.source(_lags)
-
     def of_lag(self, without: float, of: Callable[[RowT, int], float | None]) -> Source:
-        """The same with a value for a row and its offset, ``without`` where there is no lag."""
-        return self._rows.source(
-            lambda some: [
-                without if lag == 0 else None if lag is None or row.offset is None else of(row, row.offset)
-                for row, lag in zip(some[0], _lags(some), strict=True)
-            ]
-        )
+        """The source of a family with a value for a row and its offset, ``without`` where there is no lag."""
+
+        def value(row: RowT) -> float | None:
+            offset = row.offset
+            if offset is None:
+                return None
+            return of(row, offset) if offset < row.partition.log.offsets.end else without
+
+        return self.each(value)
 
     def rows(self) -> Iterator[tuple[tuple[str, str, str], RowT] | None]:
         """Their rows with labels, None where there is none; other tasks may run between two of them."""
@@ -133,7 +123,7 @@ class Lags(Service, Generic[RowT]):
         for name in list(groups.names()):
             sizes[name] = groups.size_of(name)
             await turns.spend(GROUP_COST + ROW_COST * sizes[name])
-            lags[name] = sum(lag for _, _, lag in self._behind(name))
+            lags[name] = sum(behind for _, _, behind in self._behind(name))
         self._largest = select(lags, sizes, self._limit)
         self._count = len(lags)
         behind: list[tuple[LagPartition, str]] = []
@@ -158,8 +148,8 @@ class Lags(Service, Generic[RowT]):
         """Rows that are behind, each with its offset and its lag."""
         for row in self._groups.rows_of(group):
             offset = None if row is None else row.offset
-            if row is not None and offset is not None and offset < row.partition.log.log_end_offset:
-                yield row, offset, row.partition.log.log_end_offset - offset
+            if row is not None and offset is not None and (behind := lag(row)):
+                yield row, offset, behind
 
     def _found(self, row: RowT) -> Measured | None:
         return self._measured.get((row.group, row.partition.topic, row.partition.number))
@@ -184,7 +174,7 @@ class Lags(Service, Generic[RowT]):
         return max(0, found.lost_from_ms - self._clock.now_ms()) / 1000
 
 
-def _lags(some: Some[RowT]) -> Sequence[int | None]:
-    return [
-        None if (offset := row.offset) is None else max(0, end.end - offset) for row, end in zip(*some, strict=True)
-    ]
+def lag(row: RowT) -> int | None:
+    """Offsets up to the log end."""
+    offset = row.offset
+    return None if offset is None else max(0, row.partition.log.offsets.end - offset)

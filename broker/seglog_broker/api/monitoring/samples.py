@@ -160,49 +160,43 @@ def select(sizes: Mapping[str, int], samples: Mapping[str, int], count_max: int)
 ROWS_MAX: Final = 100
 """Rows that have their values at a time: with their lines, some 150 µs."""
 
-ReadT = TypeVar("ReadT")
-SomeT = TypeVar("SomeT")
-
-
-class _Block(NamedTuple, Generic[SomeT]):
-    labels: Sequence[tuple[str, ...]]
-    some: SomeT
+RowT = TypeVar("RowT")
+Block = tuple[Sequence[tuple[str, ...]], Sequence[RowT]]
+"""The labels of some rows, and what their values are read from."""
 
 
 @dataclass(eq=False, repr=False)
-class KeptRows(Generic[ReadT, SomeT]):
+class KeptRows(Generic[RowT]):
     """The rows of some families, kept for as long as ``stamp`` returns the same; at most SAMPLES_MAX of them.
 
     ``find`` yields the labels of each row, with what its values are read from, None where there is none; others may run
-    between two of them, and what they change must change the ``stamp``. ``arrange`` puts what some rows are read from
-    beside each other, so that the values of a family come from one list.
+    between two of them, and what they change must change the ``stamp``.
     """
 
-    _find: Callable[[], Iterable[tuple[tuple[str, ...], ReadT] | None]]
-    _arrange: Callable[[Sequence[ReadT]], SomeT]
+    _find: Callable[[], Iterable[tuple[tuple[str, ...], RowT] | None]]
     _stamp: Callable[[], object]
 
     def __post_init__(self) -> None:
-        self._kept: Sequence[_Block[SomeT]] = ()
+        self._kept: Sequence[Block[RowT]] = ()
         self._kept_at: object = None
 
-    def source(self, values: Callable[[SomeT], Sequence[float | None]]) -> Source:
-        """The source of a family, see ``columns``."""
-        return lambda: self.columns(values)
+    def each(self, value: Callable[[RowT], float | None]) -> Source:
+        """The source of a family with a value for each row, some rows at a time; None after other work."""
 
-    def columns(self, values: Callable[[SomeT], Sequence[float | None]]) -> Iterator[Column | None]:
-        """The values of a family for all rows, some at a time; None after other work that took time."""
-        for block in self._blocks():
-            yield None if block is None else Column(block.labels, values(block.some))
+        def columns() -> Iterator[Column | None]:
+            for block in self._blocks():
+                yield None if block is None else Column(block[0], [value(row) for row in block[1]])
 
-    def _blocks(self) -> Iterator[_Block[SomeT] | None]:
+        return columns
+
+    def _blocks(self) -> Iterator[Block[RowT] | None]:
         stamp = self._stamp()
         if self._kept_at == stamp:
             yield from self._kept
             return
-        blocks: list[_Block[SomeT]] = []
+        blocks: list[Block[RowT]] = []
         labels: list[tuple[str, ...]] = []
-        read: list[ReadT] = []
+        rows: list[RowT] = []
         count = 0
         for found in self._find():
             if found is not None:
@@ -210,14 +204,14 @@ class KeptRows(Generic[ReadT, SomeT]):
                     break
                 count += 1
                 labels.append(found[0])
-                read.append(found[1])
+                rows.append(found[1])
             if len(labels) < ROWS_MAX:
                 yield None
                 continue
-            blocks.append(_Block(labels, self._arrange(read)))
-            labels, read = [], []
+            blocks.append((labels, rows))
+            labels, rows = [], []
             yield blocks[-1]
         if labels:
-            blocks.append(_Block(labels, self._arrange(read)))
+            blocks.append((labels, rows))
             yield blocks[-1]
         self._kept, self._kept_at = blocks, stamp

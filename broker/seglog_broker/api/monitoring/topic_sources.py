@@ -1,17 +1,15 @@
 """The families that have samples of topics and their partitions."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 from seglog_broker.api.monitoring.samples import SAMPLES_MAX, KeptRows, Sample, Source, select
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-from seglog_broker.storage.log.log_files import LogOffsets
-from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_protocol.errors import SeglogError
 
 MEASURED_COST: Final = 20.0
@@ -19,19 +17,6 @@ MEASURED_COST: Final = 20.0
 
 SEGMENT_COST: Final = 0.2
 """To add the size of a segment."""
-
-
-class _Some(NamedTuple):
-    """Some partitions, and the parts of their logs that most values are read from."""
-
-    partitions: Sequence[Partition]
-    offsets: Sequence[LogOffsets]
-    segments: Sequence[SegmentList]
-
-    @classmethod
-    def of(cls, partitions: Sequence[Partition]) -> "_Some":
-        logs = [partition.log for partition in partitions]
-        return cls(partitions, [log.offsets for log in logs], [log.segments for log in logs])
 
 
 @dataclass(eq=False, repr=False)
@@ -43,20 +28,19 @@ class TopicSources(Service):
         self._dirty_ratios: dict[tuple[str, int], float] = {}
         self._shown_rows = KeptRows(
             lambda: self._partitions_of(self.shown()),
-            _Some.of,
             lambda: (self._table.changes, self._config.current.seglog_metrics_topics_max, self._largest),
         )
 
     def sources(self) -> Mapping[str, Source]:
         """What makes the samples of each of these families."""
-        shown = self._shown_rows.source
+        shown = self._shown_rows.each
         return {
-            "seglog_partition_size_bytes": shown(lambda some: [one.known_size for one in some.segments]),
-            "seglog_partition_segments": shown(lambda some: [len(one.bases) for one in some.segments]),
-            "seglog_partition_log_start_offset": shown(lambda some: [one.start for one in some.offsets]),
-            "seglog_partition_log_end_offset": shown(lambda some: [one.end for one in some.offsets]),
-            "seglog_partition_durable_offset": shown(lambda some: [one.durable_end for one in some.offsets]),
-            "seglog_partition_dirty_ratio": shown(self._dirty_ratios_of),
+            "seglog_partition_size_bytes": shown(lambda one: one.log.segments.known_size),
+            "seglog_partition_segments": shown(lambda one: len(one.log.segments.bases)),
+            "seglog_partition_log_start_offset": shown(lambda one: one.log.offsets.start),
+            "seglog_partition_log_end_offset": shown(lambda one: one.log.offsets.end),
+            "seglog_partition_durable_offset": shown(lambda one: one.log.offsets.durable_end),
+            "seglog_partition_dirty_ratio": shown(lambda one: self._dirty_ratios.get((one.topic, one.number))),
             "seglog_topic_expired_on_arrival_total": self._expired_on_arrival,
             "seglog_topics_left_out": lambda: (Sample((), len(self._directory.registry.topics) - len(self.shown())),),
         }
@@ -82,12 +66,6 @@ class TopicSources(Service):
             for number in self._numbers(name):
                 partition = self._table.find_readable(name, number)
                 yield None if partition is None else ((name, str(number)), partition)
-
-    def _dirty_ratios_of(self, some: _Some) -> Sequence[float | None]:
-        ratios = self._dirty_ratios
-        if not ratios:
-            return [None] * len(some.partitions)
-        return [ratios.get((partition.topic, partition.number)) for partition in some.partitions]
 
     def _expired_on_arrival(self) -> Iterator[Sample | None]:
         for name in self.shown():

@@ -143,10 +143,10 @@ def test_rows_are_found_again_only_when_the_stamp_changes_and_values_are_read_ea
             yield (str(number),), number
 
     def read(factor: int) -> list[tuple[Sequence[tuple[str, ...]], list[object]]]:
-        columns = rows.columns(lambda some: [factor * number for number in some])
-        return [(column.labels, list(column.values)) for column in columns if column is not None]
+        made = rows.each(lambda number: factor * number)()
+        return [(column.labels, list(column.values)) for column in made if isinstance(column, Column)]
 
-    rows = KeptRows(find, list, lambda: stamp[0])
+    rows = KeptRows(find, lambda: stamp[0])
     first, second = read(1), read(2)
     assert [len(values) for _, values in first] == [ROWS_MAX, 1]
     assert len(found) == ROWS_MAX + 1, "once"
@@ -163,18 +163,18 @@ def test_what_changes_while_rows_are_found_has_them_found_again() -> None:
         stamp[0] += stamp[0] == 0
         yield (str(stamp[0]),), stamp[0]
 
-    rows = KeptRows(find, list, lambda: stamp[0])
+    rows = KeptRows(find, lambda: stamp[0])
     found = []
     for _ in range(2):
-        found += [column for column in rows.columns(lambda some: some) if column is not None]
+        found += [column for column in rows.each(lambda row: row)() if isinstance(column, Column)]
     assert found[0].labels is not found[1].labels
 
 
 def test_so_many_rows_are_kept_and_no_more() -> None:
     """Those that came while the others were found have no samples before the next page."""
-    rows = KeptRows(lambda: (((str(number),), number) for number in range(2 * SAMPLES_MAX)), list, lambda: 0)
+    rows = KeptRows(lambda: (((str(number),), number) for number in range(2 * SAMPLES_MAX)), lambda: 0)
     for _ in range(2):
-        columns = [column for column in rows.columns(lambda some: some) if column is not None]
+        columns = [column for column in rows.each(lambda row: row)() if isinstance(column, Column)]
         assert sum(len(column.values) for column in columns) == SAMPLES_MAX
 
 

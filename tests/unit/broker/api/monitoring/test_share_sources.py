@@ -251,9 +251,11 @@ async def test_of_very_many_members_those_with_the_most_records_are_named() -> N
     async with sharing(ForgetfulFileSystem()) as broker:
         [machine] = await begun(broker)
         for number in range(HOLDERS_MAX + 5):
-            batches = [(2 * number, 2 * number + number % 2)]
+            first = machine.next_offset()
+            assert first is not None
+            batches = [(first, first + number % 2)]
             now = broker.share.runtime.now()
-            machine.acquire(f"m{number}", batches, 2 * number, 2, 500, is_record_limit=True, now=now)
+            machine.acquire(f"m{number}", batches, first, 2, 500, is_record_limit=True, now=now)
         delivery = (await explained(broker)).delivery
         assert delivery is not None
         assert len(delivery.holders) == HOLDERS_MAX
