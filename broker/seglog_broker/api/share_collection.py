@@ -1,13 +1,15 @@
 """The records of one share fetch, while they are collected: read from logs into memory, and acquired for a member."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
+from seglog_broker.api.share_lines import Seen, state_of
 from seglog_broker.api.share_reads import Read, ShareReads
 from seglog_broker.api.share_sessions import Place, ShareSession
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.share.in_flight import Acquired
-from seglog_broker.coordinators.share.partition import SharePartition
+from seglog_broker.coordinators.share.partition import RUN_BYTES, SharePartition
 from seglog_broker.coordinators.share.records import PartitionKey
 from seglog_broker.coordinators.share.service.service import ShareService
 from seglog_broker.partitions.partition import Partition
@@ -15,7 +17,14 @@ from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.pauses import TurnWantedError
 from seglog_protocol.checksum import Buffer
-from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError, UnknownTopicError, without_frames
+from seglog_protocol.errors import (
+    CoordinatorNotAvailableError,
+    OffsetOutOfRangeError,
+    SeglogError,
+    UnknownTopicError,
+    without_frames,
+)
+from seglog_protocol.kafka import messages
 
 BYTES_MAX: Final = 1024 * 1024
 """Bytes of the records of one response; the first batch alone may have more."""
@@ -24,16 +33,8 @@ LOOKS_A_TURN: Final = 100
 """Share partitions that are looked at before other tasks run."""
 
 
-class Wanted(NamedTuple):
-    """The limits of a share fetch, as the request has them."""
-
-    max_wait_ms: int = 0
-    min_bytes: int = 0
-    max_bytes: int = BYTES_MAX
-    max_records: int = 0
-    batch_size: int = 0
-    is_record_limit: bool = False
-    """True if ``max_records`` is exact; else whole batches are acquired, the last of which may exceed it."""
+RECORD_LIMIT: Final = 1
+"""The mode of a fetch whose ``max_records`` is exact; else whole batches are acquired."""
 
 
 class Taken(NamedTuple):
@@ -72,7 +73,7 @@ class Collection:
         sources: Sources,
         session: ShareSession,
         places: Sequence[Place],
-        wanted: Wanted,
+        wanted: messages.ShareFetchRequest,
         *,
         is_over: bool,
     ) -> None:
@@ -86,18 +87,16 @@ class Collection:
         self._taken: dict[Place, Taken] = {}
         self._number = 0  # of places that were read
         self._looked_before = 0  # their number when other tasks had run
-        self._read: list[tuple[Place, SharePartition, int, Read]] = []
+        self._read: list[tuple[Place, SharePartition, Read]] = []
         self._bytes_left = max(0, min(wanted.max_bytes, BYTES_MAX))
-        self._all: list[tuple[PartitionKey, Partition]] = []  # that were looked at
-        self.watched: list[tuple[PartitionKey, Partition]] = []
-        """The share partitions that have too little, and may have more later."""
+        self.seen: list[Seen] = []
+        """The share partitions that were looked at."""
+        self.watched: list[Seen] = []
+        """Those of them that have too little, and may have more later."""
         self.unready: list[tuple[SharePartition, Partition]] = []
         """Those that are to be made ready for their logs before anything is taken."""
-
-    @property
-    def keys(self) -> list[PartitionKey]:
-        """The share partitions that were looked at."""
-        return [key for key, _ in self._all]
+        self.has_passed = False
+        """True if nothing was acquired of something but records of aborted transactions: there may be more."""
 
     def go_on(self) -> dict[Place, Taken]:
         """Read and acquire. Raises what makes a look-up pause: called again, it goes on there."""
@@ -116,12 +115,12 @@ class Collection:
         if self.unready:
             return {}
         if not self._is_over and sum([read.size for *_, read in self._read]) < self._wanted.min_bytes:
-            self.watched = self._all
+            self.watched = self.seen
             return self._taken
         records_left = self._wanted.max_records
-        for place, machine, offset, read in self._read:
+        for place, machine, read in self._read:
             if records_left > 0:
-                records_left -= self._acquire(place, machine, offset, read, records_left)
+                records_left -= self._acquire(place, machine, read, records_left)
         return self._taken
 
     def _look(self, place: Place) -> None:
@@ -132,14 +131,14 @@ class Collection:
             raise UnknownTopicError("there is no topic with this id: it was deleted", topic=id_text(place[0]))
         machine = sources.machine(group, place)
         partition = sources.table.readable(topic.name, place[1])
-        known = PartitionKey(group, *place), partition
         if not sources.shares.beginning.is_ready(machine, partition):
             self.unready.append((machine, partition))
             return
+        seen = Seen(machine, partition, state_of(machine, partition))
         offset = machine.next_offset()
         read = None
         if offset is not None and self._bytes_left:
-            try:
+            with suppress(OffsetOutOfRangeError):  # the log was cut behind what was handed out; it grows again
                 read = sources.reads.read(
                     machine.key,
                     partition.log,
@@ -149,35 +148,42 @@ class Collection:
                     min_one=not self._read,
                     committed=self._reads_committed,
                 )
-            except OffsetOutOfRangeError:
-                read = None  # the log was cut behind what was handed out; it grows again
-        self._all.append(known)
+        self.seen.append(seen)
         if read is None:
-            self.watched.append(known)
+            self.watched.append(seen)
         else:
             self._bytes_left = max(0, self._bytes_left - read.size)
-            assert offset is not None
-            self._read.append((place, machine, offset, read))
+            self._read.append((place, machine, read))
 
-    def _acquire(self, place: Place, machine: SharePartition, offset: int, read: Read, records_max: int) -> int:
+    def _acquire(self, place: Place, machine: SharePartition, read: Read, records_max: int) -> int:
         """Acquire records that were read; how many."""
-        wanted, runtime = self._wanted, self._sources.shares.runtime
-        now = runtime.now()
+        wanted, shares = self._wanted, self._sources.shares
+        now = shares.runtime.now()
+        batches, end = read.batches, machine.end_offset
+        try:
+            shares.memory.check(machine.key, RUN_BYTES * 2, is_new=False)
+        except CoordinatorNotAvailableError as error:
+            batches = [(first, min(last, end - 1)) for first, last in batches if first < end]  # those in flight already
+            if not batches:
+                self._taken[place] = Taken(error=without_frames(error))
+                return 0
         acquired = machine.acquire(
             self._session.member,
-            read.batches,
-            offset,
+            batches,
+            read.offset,
             records_max,
             wanted.batch_size,
-            is_record_limit=wanted.is_record_limit,
+            is_record_limit=wanted.share_acquire_mode == RECORD_LIMIT,
             now=now,
         )
         for first, last in read.hidden:
             machine.archive(first, last)
             acquired = _without(acquired, first, last)
-        runtime.carry_out(machine.key, is_urgent=False)
+        shares.runtime.carry_out(machine.key, is_urgent=False)
         if acquired:
             self._taken[place] = Taken(read.of(acquired), acquired)
+        elif read.hidden:
+            self.has_passed = True
         return sum([each.last - each.first + 1 for each in acquired])
 
 

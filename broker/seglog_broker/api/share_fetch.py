@@ -3,14 +3,14 @@
 Source: Kafka's SharePartitionManager, DelayedShareFetch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
 
-from seglog_broker.api.share_collection import LOOKS_A_TURN, Collection, Sources, Taken, Wanted
+from seglog_broker.api.share_collection import LOOKS_A_TURN, Collection, Sources, Taken
 from seglog_broker.api.share_lines import ShareLines
 from seglog_broker.api.share_reads import ShareReads
 from seglog_broker.api.share_sessions import Place, ShareSession, ShareSessions
@@ -22,6 +22,7 @@ from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime.begun import by_task
 from seglog_broker.storage.io.pauses import ColdReadError, RecordsWantedError, TurnWantedError
 from seglog_protocol.errors import SeglogError, without_frames
+from seglog_protocol.kafka import messages
 
 ERRORS_HELD_SECONDS: Final = 0.1
 """A response of nothing but errors is held for so long: some clients ask again at once."""
@@ -64,22 +65,14 @@ class ShareFetchService(Service):
 
     # --- Acknowledgements ---------------------------------------------------------------------------------------------
 
-    def acknowledge(
-        self, group: str, member: str, acknowledged: Mapping[Place, Sequence[Acknowledgement]]
-    ) -> dict[Place, Waiting[None] | SeglogError]:
-        """Acknowledge records of a member, those of each share partition all or none.
+    def acknowledge(self, group: str, member: str, place: Place, acks: Sequence[Acknowledgement]) -> Waiting[None]:
+        """Acknowledge records of a member, all or none. Wait for what is returned until that is durable.
 
-        Returns for each why nothing was, or what to wait for until it is durable.
+        Raises UnknownTopicError, and as ``ShareService.find`` and ``SharePartition.acknowledge``.
         """
-        outcome: dict[Place, Waiting[None] | SeglogError] = {}
-        for place, acks in acknowledged.items():
-            try:
-                machine = self._sources.machine(group, place)
-                machine.acknowledge(member, acks, self._shares.runtime.now())
-                outcome[place] = self._shares.runtime.begin_write(machine.key)
-            except SeglogError as error:
-                outcome[place] = without_frames(error)
-        return outcome
+        machine = self._sources.machine(group, place)
+        machine.acknowledge(member, acks, self._shares.runtime.now())
+        return self._shares.runtime.begin_write(machine.key)
 
     # --- The end of sessions ------------------------------------------------------------------------------------------
 
@@ -118,7 +111,9 @@ class ShareFetchService(Service):
 
     # --- Records ------------------------------------------------------------------------------------------------------
 
-    async def fetch(self, session: ShareSession, places: Sequence[Place], wanted: Wanted) -> dict[Place, Taken]:
+    async def fetch(
+        self, session: ShareSession, places: Sequence[Place], wanted: messages.ShareFetchRequest
+    ) -> dict[Place, Taken]:
         """Records for a member, of the places in their order, as soon as there are some; what has none is left out.
 
         An earlier fetch of the session that waits is answered.
@@ -133,7 +128,7 @@ class ShareFetchService(Service):
             try:
                 taken = await self._collect(collection)
             finally:
-                self._lines.pass_on(collection.keys)
+                self._lines.pass_on(collection.seen)
             if collection.unready:
                 await by_task()
                 failed = await self._make_ready(collection)
@@ -142,6 +137,9 @@ class ShareFetchService(Service):
                 continue
             if is_over or any(each.acquired for each in taken.values()):
                 return taken
+            if collection.has_passed:
+                await self._scheduler.turn()
+                continue
             if not collection.watched:
                 deadline = min(deadline, trio.current_time() + ERRORS_HELD_SECONDS)
             await self._lines.wait(collection.watched, deadline, session.note_wait)

@@ -5,8 +5,9 @@ what it wants it lets the next one try, as long as there is something.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from seglog_broker.coordinators.share.partition import SharePartition
 from seglog_broker.coordinators.share.records import PartitionKey
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter
 from seglog_broker.partitions.partition import Partition
@@ -16,24 +17,35 @@ LOOKS_MAX: Final = 10_000
 """Share partitions that one request waits for; it is not woken by those behind them."""
 
 
+State = tuple[int, int, int]
+
+
+def state_of(machine: SharePartition, partition: Partition) -> State:
+    """The ends of its log, and a count of wakes: it changes whenever a request may find something."""
+    return partition.log.log_end_offset, partition.log.last_stable_offset, machine.wakes
+
+
+class Seen(NamedTuple):
+    """A share partition as a request saw it, at which it found too little."""
+
+    machine: SharePartition
+    partition: Partition
+    state: State
+
+
 class _Line:
     """The requests that wait for a share partition, each with the state of it in which it found nothing."""
 
-    __slots__ = ("freed", "key", "partition", "requests", "waiter")
+    __slots__ = ("machine", "partition", "requests", "waiter")
 
-    def __init__(self, key: PartitionKey, partition: Partition, wake_first: "Callable[[_Line], None]") -> None:
-        self.key = key
-        self.partition = partition
-        self.requests: dict[Signal, tuple[int, int, int]] = {}
-        self.freed = 0
-        """Counts the times that records became available again."""
+    def __init__(self, seen: Seen, wake_first: "Callable[[_Line], None]") -> None:
+        self.machine, self.partition, _ = seen
+        self.requests: dict[Signal, State] = {}
         self.waiter = Waiter(lambda _waiter: wake_first(self))
 
-    @property
-    def state(self) -> tuple[int, int, int]:
-        """Changes whenever a request may find something."""
-        log = self.partition.log
-        return log.log_end_offset, log.last_stable_offset, self.freed
+    def has(self, state: State) -> bool:
+        """True if nothing has changed since that state."""
+        return state == state_of(self.machine, self.partition) and not self.partition.is_deleted
 
     def park(self, purgatory: FetchPurgatory) -> None:
         """Wait for appends, unless it does, or nobody is in it."""
@@ -54,24 +66,18 @@ class ShareLines:
 
     def note_available(self, key: PartitionKey) -> None:
         """Records of a share partition became available again, or it may lock more of them."""
-        line = self._lines.get(key)
-        if line is not None:
-            line.freed += 1
-            line.waiter.wake()
+        if key in self._lines:
+            self._lines[key].waiter.wake()
 
-    def pass_on(self, keys: Sequence[PartitionKey]) -> None:
+    def pass_on(self, seen: Sequence[Seen]) -> None:
         """Let the next ones in the lines before these try: the caller has taken what it wants, or leaves."""
-        for key in keys:
-            line = self._lines.get(key)
-            if line is not None:
-                line.waiter.wake()
+        for each in seen:
+            self.note_available(each.machine.partition)
 
-    async def wait(
-        self, places: Sequence[tuple[PartitionKey, Partition]], deadline: float, note: Callable[[Signal], None]
-    ) -> None:
-        """Return when one of these may have something, at ``deadline`` (trio's time), or when the signal is set.
+    async def wait(self, seen: Sequence[Seen], deadline: float, note: Callable[[Signal], None]) -> None:
+        """Return when one of these is not as it was seen, at ``deadline`` (trio's time), or when the signal is set.
 
-        ``note`` gets the signal. What is in a state that the caller has looked at in this turn does not wake it.
+        ``note`` gets the signal.
         """
         if not self._purgatory.is_open:
             return
@@ -80,11 +86,13 @@ class ShareLines:
         alarm = Waiter(lambda _alarm: signal.set())
         alarm.deadline = deadline
         self.waiting.add(signal)
-        lines = [self._enter(signal, key, partition) for key, partition in places[:LOOKS_MAX]]
+        seen = seen[:LOOKS_MAX]
+        lines = [self._enter(signal, each) for each in seen]
         self._purgatory.park(alarm)
         is_woken = False
         try:
-            await signal.wait()
+            if all(line.has(each.state) for line, each in zip(lines, seen, strict=True)):
+                await signal.wait()
             is_woken = True
         finally:
             alarm.unwatch()
@@ -92,27 +100,28 @@ class ShareLines:
             for line in lines:
                 self._leave(signal, line)
             if not is_woken:
-                self.pass_on([line.key for line in lines])
+                self.pass_on(seen)
 
-    def _enter(self, signal: Signal, key: PartitionKey, partition: Partition) -> _Line:
+    def _enter(self, signal: Signal, seen: Seen) -> _Line:
+        key = seen.machine.partition
         line = self._lines.get(key)
-        if line is None or line.partition is not partition:
-            line = self._lines[key] = _Line(key, partition, self._wake_first)
-        line.requests[signal] = line.state
+        if line is None or line.machine is not seen.machine or line.partition is not seen.partition:
+            line = self._lines[key] = _Line(seen, self._wake_first)
+        line.requests[signal] = seen.state
         line.park(self._purgatory)
         return line
 
     def _wake_first(self, line: _Line) -> None:
         first, state = next(iter(line.requests.items()))
-        if state != line.state or line.partition.is_deleted:
-            first.set()  # which leaves the line, now or soon
-        else:
+        if line.has(state):
             line.park(self._purgatory)
+        else:
+            first.set()  # which leaves the line, now or soon
 
     def _leave(self, signal: Signal, line: _Line) -> None:
         line.requests.pop(signal, None)
         line.park(self._purgatory)
         if not line.requests:
             line.waiter.unwatch()
-            if self._lines.get(line.key) is line:
-                del self._lines[line.key]
+            if self._lines.get(line.machine.partition) is line:
+                del self._lines[line.machine.partition]

@@ -76,9 +76,10 @@ class Piece:
 
 
 class Read:
-    """Batches that were read for one fetch."""
+    """Batches that were read for one fetch, from an offset on."""
 
-    def __init__(self) -> None:
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
         self.batches: list[tuple[int, int]] = []
         """First and last offsets."""
         self.hidden: list[tuple[int, int]] = []
@@ -86,11 +87,6 @@ class Read:
         self.size = 0
         self._parts: list[Buffer] = []
         self._begins: list[int] = []  # of batches, in the parts one after the other
-
-    @property
-    def next_offset(self) -> int:
-        """The offset behind the batches, of which there is one."""
-        return self.batches[-1][1] + 1
 
     def add(self, piece: Piece, low: int, high: int) -> None:
         """Add batches of a piece, from one index to before another."""
@@ -139,7 +135,7 @@ class ShareReads:
         They have at most ``bytes_max``, but with ``min_one`` at least one batch. With ``committed`` they end at the
         last stable offset, and batches of aborted transactions are told. Raises what ``PartitionLog.read`` raises.
         """
-        read = Read()
+        read = Read(offset)
         following = offset
         while following < enough:
             piece = self._piece(reader, log, following, committed=committed)

@@ -1,7 +1,7 @@
 """The share sessions of members of share groups: which share partitions a member fetches from, request by request.
 
 A session begins with epoch 0; each later request has the next epoch, and names only what changes. It ends with epoch
--1, with the connection that began it, or with the membership. Source: Kafka's ShareSessionCache, ShareSession.
+-1, or with the connection that began it. Source: Kafka's ShareSessionCache, ShareSession.
 """
 
 from collections.abc import Callable, Iterable
@@ -129,13 +129,13 @@ class ShareSessions:
                 self._count -= 1
 
     def remove(self, session: ShareSession) -> None:
-        """End a session; a request of it that waits is answered."""
-        self._sessions.pop((session.group, session.member), None)
-        of_connection = self._of_connection.get(session.connection)
-        if of_connection is not None:
-            of_connection.pop(session, None)
-            if not of_connection:
-                del self._of_connection[session.connection]
+        """End a session, if it has not ended; a request of it that waits is answered."""
+        if self.find(session.group, session.member) is not session:
+            return
+        del self._sessions[session.group, session.member]
+        del self._of_connection[session.connection][session]
+        if not self._of_connection[session.connection]:
+            del self._of_connection[session.connection]
         self._count -= len(session.places)
         session.places = {}
         session.end_wait()
@@ -143,10 +143,6 @@ class ShareSessions:
     def of_connection(self, connection: Any) -> list[ShareSession]:
         """The sessions that a connection has begun."""
         return list(self._of_connection.get(connection, ()))
-
-    def of_group(self, group: str) -> list[ShareSession]:
-        """The sessions of the members of a group."""
-        return [session for session in self._sessions.values() if session.group == group]
 
     def _add(self, session: ShareSession, places: Iterable[Place]) -> None:
         for place in places:

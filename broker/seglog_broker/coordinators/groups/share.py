@@ -104,19 +104,10 @@ class Initialize(NamedTuple):
     """By topic id and partition; NO_OFFSET: none is chosen yet."""
 
 
-class MemberLeft(NamedTuple):
-    """An effect: a member is gone; ``is_last`` if the group has no other."""
-
-    group: str
-    member_id: str
-    is_last: bool
-
-
 class ShareGroup(AssignedGroup):
     """A share group.
 
-    What a ConsumerGroup says of records, replies, steps and sessions holds here, too. Effects are Initialize and
-    MemberLeft.
+    What a ConsumerGroup says of records, replies, steps and sessions holds here, too. Effects are Initialize.
     """
 
     kind: Final = "share"
@@ -416,7 +407,6 @@ class ShareGroup(AssignedGroup):
             state.remove_member(member_id)
             self._last_seen.pop(member_id, None)
             self._sessions.discard(member_id)
-            self.outbox.effects.append(MemberLeft(self.key, member_id, self.is_empty))
         self._epochs.begin()
         if self.is_empty:
             state.set_assignment_epoch(state.group_epoch, 0)

@@ -75,6 +75,8 @@ class SharePartition(StateMachine):
         self.is_deleted = False
         self._settings = settings
         self._on_available = on_available
+        self.wakes = 0
+        """The calls of that."""
         self.tally: Final = Tally()
         self._in_flight = InFlight(NO_OFFSET, self.tally)
         self._of_snapshots, self._of_updates = encode_keys(key)
@@ -175,7 +177,7 @@ class SharePartition(StateMachine):
         self._in_flight = InFlight(start_offset, self.tally)
         self._is_snapshot_due = True
         self._write((), now)
-        self._on_available(self.partition)
+        self._call()
 
     def note_log_start(self, offset: int) -> None:
         """Forget what is before an offset: the log has it no more. Nothing is written of that, as in Kafka."""
@@ -266,7 +268,11 @@ class SharePartition(StateMachine):
     def _wake(self, window: int, *, has_available: bool = False) -> None:
         """Call back where something became available, or where there is room again: ``window`` was in flight before."""
         if has_available or self._in_flight.window < self._settings().record_locks_max <= window:
-            self._on_available(self.partition)
+            self._call()
+
+    def _call(self) -> None:
+        self.wakes += 1
+        self._on_available(self.partition)
 
     def _announce_all(self) -> None:
         """Have dead letters made of all that is ARCHIVING. The causes are guessed, as in Kafka after a start."""

@@ -8,7 +8,8 @@ from typing import Any, cast
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.api.share_lines import ShareLines
+from seglog_broker.api.share_lines import Seen, ShareLines, state_of
+from seglog_broker.coordinators.share.partition import SharePartition
 from seglog_broker.coordinators.share.records import PartitionKey
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter
 from seglog_broker.partitions.partition import Partition
@@ -30,6 +31,19 @@ class Log:
             )
             for _ in KEYS
         ]
+        self.machines = [SimpleNamespace(partition=key, wakes=0) for key in KEYS]
+
+    def seen(self, number: int) -> Seen:
+        """A partition as it is now."""
+        machine, partition = self.machines[number], self.partitions[number]
+        some = cast("SharePartition", machine), cast("Partition", partition)
+        return Seen(*some, state_of(*some))
+
+    async def release(self, number: int) -> None:
+        """As a machine whose records are available again."""
+        self.machines[number].wakes += 1
+        self.lines.note_available(KEYS[number])
+        await wait_all_tasks_blocked()
 
     async def wait(
         self,
@@ -40,11 +54,11 @@ class Log:
         within: trio.CancelScope | None = None,
     ) -> None:
         """Have a member wait for partitions; returns when it does."""
-        places = [(KEYS[number], cast("Partition", self.partitions[number])) for number in numbers]
+        seen = [self.seen(number) for number in numbers]
 
         async def wait() -> None:
             with within or trio.CancelScope():
-                await self.lines.wait(places, trio.current_time() + seconds, note)
+                await self.lines.wait(seen, trio.current_time() + seconds, note)
                 self.woken.append(name)
 
         self.tasks.start_soon(wait)
@@ -59,7 +73,7 @@ class Log:
         await wait_all_tasks_blocked()
 
     async def pass_on(self, *numbers: int) -> None:
-        self.lines.pass_on([KEYS[number] for number in numbers])
+        self.lines.pass_on([self.seen(number) for number in numbers])
         await wait_all_tasks_blocked()
 
     def assert_empty(self) -> None:
@@ -99,10 +113,18 @@ async def test_who_has_looked_at_the_partition_as_it_is_is_not_woken_by_those_be
         await log.wait("b", 0)
         await log.pass_on(0)
         assert log.woken == ["a"]
-        log.lines.note_available(KEYS[0])
-        await wait_all_tasks_blocked()
+        await log.release(0)
         assert log.woken == ["a", "b"]
-        log.lines.note_available(KEYS[1])
+        await log.release(1)
+        log.assert_empty()
+
+
+async def test_what_has_changed_since_it_was_seen_is_not_waited_for() -> None:
+    async with opened() as log:
+        for change in (log.append, log.release):
+            seen = [log.seen(0), log.seen(1)]
+            await change(1)
+            await log.lines.wait(seen, trio.current_time() + 1_000, lambda _signal: None)
         log.assert_empty()
 
 

@@ -60,6 +60,8 @@ def test_another_session_of_a_member_takes_the_place_of_the_first_and_ends_its_w
     assert waits.is_set
     assert (first.fetches, second.fetches) == (1, 0)
     assert (len(known), known.partitions) == (1, 1)
+    known.remove(first)
+    assert known.find("g", "m") is second, "it had ended"
     assert (known.of_connection("c"), known.of_connection("d")) == ([], [second])
     known.remove(second)
     known.remove(second)
@@ -80,4 +82,3 @@ def test_there_are_only_so_many_sessions_and_partitions_in_them() -> None:
             refusal()
         assert refused.value.code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
     assert known.partitions == 2
-    assert known.of_group("g") == [known.find("g", "m"), session]

@@ -34,7 +34,7 @@ from seglog_broker.coordinators.groups.membership import (
     SyncResult,
 )
 from seglog_broker.coordinators.groups.migration import downgraded, upgraded
-from seglog_broker.coordinators.groups.share import Initialize, MemberLeft, ShareGroup
+from seglog_broker.coordinators.groups.share import Initialize, ShareGroup
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize, id_bytes, id_text
 from seglog_broker.coordinators.share.settings import SettingsOfGroups
 from seglog_broker.coordinators.topic import StateTopic
@@ -99,7 +99,7 @@ class GroupMachines(Service):
         self.memory = Budget(
             "seglog.groups.memory.bytes", "members of groups", lambda: self._config.current.seglog_groups_memory_bytes
         )
-        self.follow: Callable[[Initialize | MemberLeft], None] = lambda _effect: None
+        self.follow: Callable[[Initialize], None] = lambda _effect: None
         """Takes the effects of share groups."""
         self.runtime: CoordinatorRuntime[Group] = CoordinatorRuntime(
             self._topic,

@@ -12,7 +12,6 @@ from seglog_broker.coordinators.groups.service.cleanup import Sweep
 from seglog_broker.coordinators.groups.service.machines import GroupMachines
 from seglog_broker.coordinators.groups.share import (
     Initialize,
-    MemberLeft,
     ShareGroup,
     ShareHeartbeat,
     ShareHeartbeatResult,
@@ -38,7 +37,7 @@ class ShareStates(Protocol):
 class ShareGroups(Service):
     """Serves members of share groups, and has the state of their partitions made and deleted.
 
-    ``states`` and the two hooks are set by whoever makes them, before ``run``.
+    ``states`` is set by whoever makes it, before ``run``.
     """
 
     _machines: GroupMachines
@@ -49,10 +48,6 @@ class ShareGroups(Service):
         self._runtime = self._machines.runtime
         self._machines.follow = self._follow
         self.states: ShareStates
-        self.on_member_left: Callable[[str, str], None] = lambda _group, _member_id: None
-        """Called when it is durable that a member of a group is gone."""
-        self.on_group_empty: Callable[[str], None] = lambda _group: None
-        """Called after it, if the group has no other."""
         self._due: deque[Initialize] = deque()
         self._is_due = trio.Event()
         self.sweep = Sweep(lambda: list(self._runtime.machines), self._forget_topics, self._scheduler)
@@ -99,15 +94,9 @@ class ShareGroups(Service):
                     except SeglogError as error:
                         log.warning("share_state_not_initialized", group=wanted.group[:100], reason=error.message)
 
-    def _follow(self, effect: Initialize | MemberLeft) -> None:
-        match effect:
-            case Initialize():
-                self._due.append(effect)
-                self._is_due.set()
-            case MemberLeft():
-                self.on_member_left(effect.group, effect.member_id)
-                if effect.is_last:
-                    self.on_group_empty(effect.group)
+    def _follow(self, effect: Initialize) -> None:
+        self._due.append(effect)
+        self._is_due.set()
 
     async def _make(self, wanted: Initialize) -> None:
         """Make the state of partitions, and note that in the group; or that it failed, with the error."""

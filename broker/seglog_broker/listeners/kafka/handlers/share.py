@@ -3,20 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from seglog_broker.api.share_collection import Taken, Wanted
+from seglog_broker.api.share_collection import Taken
 from seglog_broker.api.share_fetch import ShareFetchService
-from seglog_broker.api.share_sessions import (
-    FIRST_EPOCH,
-    LAST_EPOCH,
-    Place,
-    SessionRefusedError,
-    ShareSession,
-)
+from seglog_broker.api.share_sessions import FIRST_EPOCH, LAST_EPOCH, Place, SessionRefusedError, ShareSession
 from seglog_broker.coordinators.coordinator_runtime import Waiting
-from seglog_broker.coordinators.share.in_flight import Acknowledgement
+from seglog_broker.coordinators.share.in_flight import RENEW, Acknowledgement
 from seglog_broker.listeners.kafka.context import Api, RequestContext
-from seglog_broker.listeners.kafka.errors import Failure, error_code, error_message
-from seglog_broker.listeners.kafka.turns import in_turns
+from seglog_broker.listeners.kafka.errors import Failure, error_code, error_message, failure_of
+from seglog_broker.partitions.scheduler import Spread
+from seglog_broker.runtime import budget
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
@@ -25,77 +20,57 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 MEMBER_CHARACTERS_MAX: Final = 36
 """Of the id of a member of a share group: those of a UUID."""
 
-RENEW: Final = 4
-RENEW_VERSION_MIN: Final = 2
-"""The type of an acknowledgement that renews the lock of a record, and the first versions that have it."""
-
 NONE: Final = Failure(ErrorCode.NONE, None)
 
-_OF_COORDINATOR: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_OF_COORDINATOR: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE
+"""Codes with which a fetch is final for Kafka's Java client; at NOT_LEADER_OR_FOLLOWER it fetches again."""
 
-_FetchedPartition = messages.ShareFetchResponse.PartitionData
-_FetchedTopic = messages.ShareFetchResponse.ShareFetchableTopicResponse
-_AcquiredRecords = messages.ShareFetchResponse.AcquiredRecords
-_AcknowledgedPartition = messages.ShareAcknowledgeResponse.PartitionData
-_AcknowledgedTopic = messages.ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse
+ACKNOWLEDGED_A_TURN: Final = budget.items_of(cost=60)
+"""Partitions in which records are acknowledged before other tasks run."""
 
 
 async def share_fetch(context: RequestContext, request: messages.ShareFetchRequest) -> messages.ShareFetchResponse:
     """Acknowledge records and acquire others, when there are some; answered when the acknowledgements are durable."""
-    service = context.broker.share_fetches
+    service, epoch = context.broker.share_fetches, request.share_session_epoch
     try:
         _check_names(request)
-        _check_renewal(context, request)
+        _check_renewal(request)
         session = await _session_of(context, service, request)
     except SessionRefusedError as refused:
         return messages.ShareFetchResponse(error_code=refused.code, error_message=refused.message)
-    epoch = request.share_session_epoch
-    acknowledging = None
-    if any(partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions):
-        acknowledging = await _acknowledge(context, service, request)
+    acknowledging = await _acknowledge(context, service, request) if _has_acknowledgements(request) else {}
     taken: Mapping[Place, Taken] = {}
-    is_renewal = context.version >= RENEW_VERSION_MIN and request.is_renew_ack
-    if epoch != LAST_EPOCH and not is_renewal:
-        wanted = Wanted(
-            max_wait_ms=request.max_wait_ms,
-            min_bytes=request.min_bytes,
-            max_bytes=request.max_bytes,
-            max_records=request.max_records,
-            batch_size=request.batch_size,
-            is_record_limit=request.share_acquire_mode == 1,
-        )
-        taken = await service.fetch(session, session.rotated(epoch), wanted)
-    outcome = {} if acknowledging is None else await _outcome(acknowledging)
+    if epoch != LAST_EPOCH and not request.is_renew_ack:
+        taken = await service.fetch(session, session.rotated(epoch), request)
+    outcome = await _outcome(acknowledging)
     if epoch == LAST_EPOCH:
         service.end_session(session)
-    response = messages.ShareFetchResponse(acquisition_lock_timeout_ms=service.lock_ms(session.group))
-    topics: dict[bytes, _FetchedTopic] = {}
-    for place in dict.fromkeys([*taken, *outcome]):
-        topic_id, partition = place
-        if topic_id not in topics:
-            topics[topic_id] = _FetchedTopic(topic_id=topic_id)
-            response.responses.append(topics[topic_id])
-        code, why = outcome.get(place, NONE)
-        data = _FetchedPartition(
-            partition_index=partition, acknowledge_error_code=code, acknowledge_error_message=why, records=b""
-        )
-        if place in taken:
-            _note_taken(context, data, place, taken[place])
-        topics[topic_id].partitions.append(data)
-    return response
+    parts = {
+        place: _fetched(context, place, taken.get(place, Taken()), outcome.get(place, NONE))
+        for place in (*taken, *outcome)
+    }
+    return messages.ShareFetchResponse(
+        acquisition_lock_timeout_ms=service.lock_ms(session.group),
+        responses=_by_topic(parts, messages.ShareFetchResponse.ShareFetchableTopicResponse),
+    )
 
 
-def _note_taken(context: RequestContext, data: _FetchedPartition, place: Place, taken: Taken) -> None:
+def _fetched(context: RequestContext, place: Place, taken: Taken, acknowledged: Failure) -> Any:
+    """A partition in a response."""
     context.reserve(PART_BYTES + len(taken.records) + PART_BYTES * len(taken.acquired))
-    if taken.error is not None:
-        data.error_code, data.error_message = _failure(context, place, taken.error)
-        if data.error_code in _OF_COORDINATOR:
-            data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # Java 4.4 throws for the others, and tries this again
-    data.records = taken.records
-    data.acquired_records = [
-        _AcquiredRecords(first_offset=each.first, last_offset=each.last, delivery_count=each.delivery_count)
-        for each in taken.acquired
-    ]
+    code, why = NONE if taken.error is None else _failure(context, place, taken.error)
+    return messages.ShareFetchResponse.PartitionData(
+        partition_index=place[1],
+        error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _OF_COORDINATOR else code,
+        error_message=why,
+        acknowledge_error_code=acknowledged.code,
+        acknowledge_error_message=acknowledged.message,
+        records=taken.records,
+        acquired_records=[
+            messages.ShareFetchResponse.AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+            for first, last, count in taken.acquired
+        ],
+    )
 
 
 async def share_acknowledge(
@@ -111,16 +86,26 @@ async def share_acknowledge(
     outcome = await _outcome(await _acknowledge(context, service, request))
     if request.share_session_epoch == LAST_EPOCH:
         service.end_session(session)
-    response = messages.ShareAcknowledgeResponse(acquisition_lock_timeout_ms=service.lock_ms(session.group))
-    topics: dict[bytes, _AcknowledgedTopic] = {}
-    for (topic_id, partition), (code, why) in outcome.items():
-        if topic_id not in topics:
-            topics[topic_id] = _AcknowledgedTopic(topic_id=topic_id)
-            response.responses.append(topics[topic_id])
-        topics[topic_id].partitions.append(
-            _AcknowledgedPartition(partition_index=partition, error_code=code, error_message=why)
+    parts = {
+        place: messages.ShareAcknowledgeResponse.PartitionData(
+            partition_index=place[1], error_code=code, error_message=why
         )
-    return response
+        for place, (code, why) in outcome.items()
+    }
+    return messages.ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=service.lock_ms(session.group),
+        responses=_by_topic(parts, messages.ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse),
+    )
+
+
+def _by_topic(parts: Mapping[Place, Any], cls: Any) -> list[Any]:
+    """Topics of a response, with their partitions."""
+    topics: dict[bytes, Any] = {}
+    for (topic_id, _), part in parts.items():
+        if topic_id not in topics:
+            topics[topic_id] = cls(topic_id=topic_id)
+        topics[topic_id].partitions.append(part)
+    return list(topics.values())
 
 
 # --- Sessions ---------------------------------------------------------------------------------------------------------
@@ -137,16 +122,13 @@ def _check_names(request: messages.ShareFetchRequest | messages.ShareAcknowledge
         )
 
 
-def _check_renewal(context: RequestContext, request: messages.ShareFetchRequest) -> None:
+def _check_renewal(request: messages.ShareFetchRequest) -> None:
     """Raise SessionRefusedError for a request that renews locks and fetches, too."""
-    if context.version >= RENEW_VERSION_MIN and request.is_renew_ack:
-        limits = ("max_bytes", "min_bytes", "max_records", "max_wait_ms")
-        wrong = [name for name in limits if getattr(request, name) != 0]
-        if wrong:
-            raise SessionRefusedError(
-                ErrorCode.INVALID_REQUEST,
-                f"a request that renews locks fetches nothing: set {', '.join(wrong)} to 0",
-            )
+    limits = ("max_bytes", "min_bytes", "max_records", "max_wait_ms")
+    if request.is_renew_ack and (wrong := [name for name in limits if getattr(request, name) != 0]):
+        raise SessionRefusedError(
+            ErrorCode.INVALID_REQUEST, f"a request that renews locks fetches nothing: set {', '.join(wrong)} to 0"
+        )
 
 
 async def _session_of(
@@ -154,9 +136,11 @@ async def _session_of(
 ) -> ShareSession:
     """The session that a request begins, or belongs to, with its changes. Raises SessionRefusedError."""
     group, member, epoch = request.group_id or "", request.member_id or "", request.share_session_epoch
-    places = _places(request.topics)
+    places = [
+        (bytes(topic.topic_id), partition.partition_index) for topic in request.topics for partition in topic.partitions
+    ]
     if epoch == FIRST_EPOCH:
-        if any(partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions):
+        if _has_acknowledgements(request):
             raise SessionRefusedError(
                 ErrorCode.INVALID_REQUEST, "the request that begins a share session acknowledges nothing"
             )
@@ -175,11 +159,11 @@ async def _session_of(
     return session
 
 
-def _places(topics: Sequence[Any]) -> list[Place]:
-    return [(bytes(topic.topic_id), partition.partition_index) for topic in topics for partition in topic.partitions]
-
-
 # --- Acknowledgements -------------------------------------------------------------------------------------------------
+
+
+def _has_acknowledgements(request: messages.ShareFetchRequest) -> bool:
+    return any(partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions)
 
 
 async def _acknowledge(
@@ -189,48 +173,24 @@ async def _acknowledge(
 ) -> dict[Place, Waiting[None] | Failure]:
     """Acknowledge what a request says; for each partition why nothing was, or what to wait for."""
     outcome: dict[Place, Waiting[None] | Failure] = {}
-    wanted: dict[Place, list[Acknowledgement]] = {}
-    is_renewal = context.version >= RENEW_VERSION_MIN and request.is_renew_ack
     topics: Sequence[Any] = request.topics
-    async for topic in in_turns(context, topics):
-        topic_id = bytes(topic.topic_id)
-        is_known = context.topic_with_id(topic_id) is not None
-        for partition in topic.partitions:
-            place = topic_id, partition.partition_index
-            if not is_known:
-                outcome[place] = _UNKNOWN_TOPIC_ID
-                continue
-            acks = [
-                Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
-                for batch in partition.acknowledgement_batches
-            ]
-            why = _why_wrong(acks, RENEW if is_renewal else RENEW - 1)
-            if why is not None:
-                outcome[place] = Failure(ErrorCode.INVALID_REQUEST, why)
-            elif acks:
-                wanted[place] = acks
-            else:
-                outcome[place] = NONE
-    for place, done in service.acknowledge(request.group_id or "", request.member_id or "", wanted).items():
-        outcome[place] = _failure(context, place, done) if isinstance(done, SeglogError) else done
+    parts = ((bytes(topic.topic_id), partition) for topic in topics for partition in topic.partitions)
+    async for topic_id, partition in Spread(context.turn, parts, ACKNOWLEDGED_A_TURN, ACKNOWLEDGED_A_TURN):
+        place = topic_id, partition.partition_index
+        acks = [
+            Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+            for batch in partition.acknowledgement_batches
+        ]
+        if not acks:
+            outcome[place] = NONE
+        elif not request.is_renew_ack and any(RENEW in ack.types for ack in acks):
+            outcome[place] = Failure(ErrorCode.INVALID_REQUEST, "no lock is renewed where is_renew_ack is false")
+        else:
+            try:
+                outcome[place] = service.acknowledge(request.group_id or "", request.member_id or "", place, acks)
+            except SeglogError as error:
+                outcome[place] = _failure(context, place, error)
     return outcome
-
-
-_UNKNOWN_TOPIC_ID: Final = Failure(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id: it was deleted")
-
-
-def _why_wrong(acks: Sequence[Acknowledgement], type_max: int) -> str | None:
-    """Say what is wrong with the acknowledgements of a partition, before any record is looked at."""
-    last = -1
-    for ack in acks:
-        if ack.first > ack.last or ack.first < last:
-            return f"acknowledged offsets must rise: {ack.first} to {ack.last} comes after {last}"
-        if not ack.types or (len(ack.types) > 1 and len(ack.types) != ack.last - ack.first + 1):
-            return f"offsets {ack.first} to {ack.last} need one type of acknowledgement, or one each"
-        if min(ack.types) < 0 or max(ack.types) > type_max:
-            return f"the types of acknowledgements for offsets {ack.first} to {ack.last} must be 0 to {type_max} here"
-        last = ack.last
-    return None
 
 
 async def _outcome(acknowledging: Mapping[Place, Waiting[None] | Failure]) -> dict[Place, Failure]:
@@ -244,14 +204,15 @@ async def _outcome(acknowledging: Mapping[Place, Waiting[None] | Failure]) -> di
             await done.wait()
             outcome[place] = NONE
         except SeglogError as error:
-            outcome[place] = Failure(error_code(error), error_message(error))
+            outcome[place] = failure_of(error, "ShareAcknowledge")
     return outcome
 
 
 def _failure(context: RequestContext, place: Place, error: SeglogError) -> Failure:
+    """Code and message of ``error`` about a partition."""
     if context.topic_with_id(place[0]) is None:
-        return _UNKNOWN_TOPIC_ID
-    return Failure(error_code(error), error_message(error))
+        return Failure(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id: it was deleted")
+    return failure_of(error, "ShareFetch")
 
 
 APIS: Final = (

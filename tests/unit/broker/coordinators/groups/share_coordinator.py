@@ -7,7 +7,6 @@ from seglog_broker.coordinators.groups.consumer_description import ConsumerGroup
 from seglog_broker.coordinators.groups.records import KINDS
 from seglog_broker.coordinators.groups.share import (
     Initialize,
-    MemberLeft,
     ShareGroup,
     ShareHeartbeat,
     ShareHeartbeatResult,
@@ -36,7 +35,7 @@ class ShareCoordinator:
         self.log: list[Encoded] = []
         self.records: list[Record] = []
         """Those of the last request, as they are read."""
-        self.effects: list[Initialize | MemberLeft] = []
+        self.effects: list[Initialize] = []
         self.group = self.make_group()
 
     def make_group(self) -> ShareGroup:

@@ -8,12 +8,15 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceType
 from seglog_broker.coordinators.share.records import PartitionKey
 from seglog_broker.listeners.kafka.handlers.share import MEMBER_CHARACTERS_MAX
+from seglog_broker.storage.producers.producer_state import TransactionEnd
+from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.record_batch import iter_batches
-from tests.logs import batch
+from tests.logs import append_one, batch
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed, kafka, produce
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -282,3 +285,33 @@ async def test_a_stop_answers_those_that_wait() -> None:
         served.broker.share_fetches.end_waits()
         assert await one.receive() == {}
         await served.ended.wait()
+
+
+async def test_records_of_aborted_transactions_do_not_hold_up_those_behind_them(autojump_clock: MockClock) -> None:
+    async with shared(0) as (served, member):
+        level = Alteration("share.isolation.level", Operation.SET, "read_committed")
+        await served.broker.configs.alter(ResourceType.GROUP, "g", [level])
+        one, partition = await member("one"), served.broker.partitions["plain", 0]
+        partition.log.producers.expect(7, 0)
+        for sequence in range(3):
+            aborted = encode_batch(
+                [(-1, None, b"x", ())],
+                producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True,
+            )  # fmt: skip
+            append_one(partition.log, aborted)
+        partition.append_marker(TransactionEnd(7, 0, 0, False, 1))
+        began = trio.current_time()
+        assert acquired((await one.fetch([0], max_records=1, max_wait_ms=60_000))[0]) == [(3, 3, 1)], "the marker"
+        assert trio.current_time() == began
+
+
+async def test_without_memory_nothing_new_is_delivered_and_clients_ask_again() -> None:
+    async with shared() as (served, member):
+        one, two = await member("one"), await member("two")
+        await one.fetch([0], max_records=2)
+        served.broker.share.memory.note("another", served.broker.config.seglog_share_memory_bytes)
+        refused = (await two.fetch([0]))[0]
+        assert (refused.error_code, acquired(refused)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
+        assert "seglog.share.memory.bytes" in refused.error_message
+        assert (await one.acknowledge((0, 1, RELEASE))).error_code == ErrorCode.NONE
+        assert acquired((await two.fetch())[0]) == [(0, 1, 2)], "what is in flight already is"

@@ -184,19 +184,6 @@ async def test_administrators_say_where_a_group_without_members_reads(served: tu
         await shares.forget("nope", [topic])
 
 
-async def test_who_left_is_told_of_once_that_is_durable(served: tuple[Broker, States]) -> None:
-    broker, _ = served
-    told: list[tuple[str, ...]] = []
-    broker.groups.shares.on_member_left = lambda *left: told.append(left)
-    broker.groups.shares.on_group_empty = lambda group: told.append((group,))
-    await joined(broker)
-    await joined(broker, member="b")
-    await beat(broker, "g", "a", -1)
-    broker.groups.end_session("g", "b")
-    await trio.testing.wait_all_tasks_blocked()
-    assert told == [("g", "a"), ("g", "b"), ("g",)]
-
-
 async def test_the_settings_of_a_group_are_in_force(served: tuple[Broker, States]) -> None:
     broker, _ = served
     changes = [Alteration("share.heartbeat.interval.ms", Operation.SET, "6000")]
