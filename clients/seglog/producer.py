@@ -26,13 +26,7 @@ from seglog.core.timestamps import TimestampWatch
 from seglog.core.topics import describe_topic
 from seglog.core.wrong_face import refuse_async, refuse_async_block
 from seglog.link import Dialer, Link, OwnerProcess
-from seglog_protocol.errors import (
-    ClientClosedError,
-    ClientTimeoutError,
-    ConnectionLostError,
-    SeglogError,
-    UnknownPartitionError,
-)
+from seglog_protocol import errors
 from seglog_protocol.messages import TopicDescription
 
 if TYPE_CHECKING:
@@ -58,16 +52,16 @@ class Delivery(Promise):
         """
         batch = self._batch
         if not batch.is_resolved and not self._producer.wait_for(batch, timeout):
-            raise ClientTimeoutError(
+            raise errors.ClientTimeoutError(
                 f"the record was not acknowledged within {seconds_of(timeout or 0)}; it is still on its way"
             )
         return self._receipt()
 
-    def exception(self, timeout: float | None = None) -> SeglogError | None:
+    def exception(self, timeout: float | None = None) -> errors.SeglogError | None:
         """The error of a failed record, or None; waits like ``result``."""
         try:
             self.result(timeout)
-        except SeglogError as error:
+        except errors.SeglogError as error:
             if not self.done():
                 raise
             return error
@@ -140,7 +134,7 @@ class Producer(ProducerFacts):
         """
         try:
             record = self._core.prepare(value, key, timestamp, partition, headers, time.time_ns)
-        except UnknownPartitionError:
+        except errors.UnknownPartitionError:
             self._refresh_partitions()  # the partition may be new
             record = self._core.prepare(value, key, timestamp, partition, headers, time.time_ns)
         while True:
@@ -170,7 +164,7 @@ class Producer(ProducerFacts):
         if link is None:
             return
         self._owner.check()
-        with suppress(SeglogError):
+        with suppress(errors.SeglogError):
             found = link.converse(describe_topic(self.topic), timeout=REQUEST_TIMEOUT_SECONDS)
             with self._lock:
                 self._core.note_partitions(found.partitions)
@@ -215,7 +209,7 @@ class Producer(ProducerFacts):
             return not pending
 
         if not self._drive(is_done, FOREVER_SECONDS if timeout is None else timeout):
-            raise ClientTimeoutError(
+            raise errors.ClientTimeoutError(
                 f"not everything was acknowledged within {seconds_of(timeout or 0)}; it is still on its way"
             )
         with self._lock:
@@ -274,14 +268,14 @@ class Producer(ProducerFacts):
             link = self._link
             if link is not None:
                 link.wait(lambda: all(batch.is_resolved for batch in waiting), deadline - time.monotonic())
-        except SeglogError:
+        except errors.SeglogError:
             pass  # the connection is lost: no more answers
         finally:
             self._shut()
 
     def _end(self) -> list[ProducerBatch]:
         with self._lock:
-            return self._core.end(ClientClosedError("the producer was closed before this record was sent"))
+            return self._core.end(errors.ClientClosedError("the producer was closed before this record was sent"))
 
     if not TYPE_CHECKING:
         __aenter__ = __aexit__ = refuse_async_block
@@ -320,7 +314,7 @@ class Producer(ProducerFacts):
         if self._link is not None:
             self._link.close()  # a link that was opened meanwhile
         with self._lock:
-            self._core.forget(ClientClosedError("the producer was closed before this record was acknowledged"))
+            self._core.forget(errors.ClientClosedError("the producer was closed before this record was acknowledged"))
             self._changed.notify_all()
 
     # --- The work -----------------------------------------------------------------------------------------------------
@@ -360,7 +354,7 @@ class Producer(ProducerFacts):
             return
         try:
             link.wait(lambda: is_done() or self._core.answers != answers, pause)
-        except SeglogError as error:
+        except errors.SeglogError as error:
             self._lost(link, error)
 
     def _seconds_to_next_event(self, now: float, *, is_connected: bool) -> float:
@@ -383,13 +377,13 @@ class Producer(ProducerFacts):
                 link = self._connected()
                 if link is not None:
                     self._send_ready(link)
-            except SeglogError as error:
+            except errors.SeglogError as error:
                 if link is not None:
                     self._lost(link, error)
                 return None
             except BaseException:
                 if link is not None:
-                    self._lost(link, ConnectionLostError("the call that was sending was interrupted"))
+                    self._lost(link, errors.ConnectionLostError("the call that was sending was interrupted"))
                 raise
             return link
 
@@ -409,7 +403,7 @@ class Producer(ProducerFacts):
         if self._admit is not None and self.transaction is not None:
             try:
                 self._admit(self.transaction, self.topic, [batch.partition for batch in sent.batches])
-            except SeglogError as error:
+            except errors.SeglogError as error:
                 with self._lock:
                     core.refused(sent, error, time.monotonic())
                     self._changed.notify_all()
@@ -468,7 +462,7 @@ class Producer(ProducerFacts):
             seconds = self._core.dial_seconds(now)
         try:
             link = self._dialer.dial_once(seconds)
-        except SeglogError as error:
+        except errors.SeglogError as error:
             with self._lock:
                 self._core.not_connected(error, time.monotonic())
                 self._changed.notify_all()  # an error may be final
@@ -489,12 +483,12 @@ class Producer(ProducerFacts):
                 overdue = self._core.overdue(now, self._dialer.server)
             if overdue is not None:
                 raise overdue
-        except SeglogError as error:
+        except errors.SeglogError as error:
             self._lost(link, error)
             return False
         return True
 
-    def _lost(self, link: Link, error: SeglogError) -> None:
+    def _lost(self, link: Link, error: errors.SeglogError) -> None:
         """Handle a broken link: its unanswered batches are sent first on the next one."""
         link.fail(error)
         link.close()
@@ -506,8 +500,8 @@ class Producer(ProducerFacts):
             self._changed.notify_all()
 
     @staticmethod
-    def _closed() -> ClientClosedError:
-        return ClientClosedError("the producer is closed")
+    def _closed() -> errors.ClientClosedError:
+        return errors.ClientClosedError("the producer is closed")
 
 
 _open_producers: set[Producer] = set()
@@ -526,5 +520,5 @@ def _flush_at_exit() -> None:
         )
         try:
             producer.close(EXIT_WAIT_SECONDS)
-        except SeglogError as error:
+        except errors.SeglogError as error:
             warnings.warn(f"at exit: {error}", ResourceWarning, stacklevel=1)

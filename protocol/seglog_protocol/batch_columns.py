@@ -13,25 +13,15 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from seglog_protocol import record_batch
 from seglog_protocol.checksum import Buffer, crc32c
-from seglog_protocol.record_batch import (
-    ATTRIBUTES_POSITION,
-    BATCH_LENGTH_MIN,
-    BATCH_LENGTH_POSITION,
-    HEADER_SIZE,
-    INT64_MAX,
-    LOG_OVERHEAD,
-    MAGIC,
-    BatchHeader,
-    parse_header,
-)
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 _LENGTH: Final = Struct(">i")
 _FORMATS: Final = (">i8", ">i4", ">i4", "i1", ">u4", ">i2", ">i4", ">i8", ">i8", ">i8", ">i2", ">i4", ">i4")
-_FIELDS: Final = np.dtype(list(zip(BatchHeader._fields, _FORMATS, strict=True)))
+_FIELDS: Final = np.dtype(list(zip(record_batch.BatchHeader._fields, _FORMATS, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +50,9 @@ class BatchColumns:
         """Number of batches."""
         return len(self.position)
 
-    def header(self, number: int) -> BatchHeader:
+    def header(self, number: int) -> record_batch.BatchHeader:
         """The header of batch ``number``, counted from 0."""
-        return parse_header(self.data, int(self.position[number]))
+        return record_batch.parse_header(self.data, int(self.position[number]))
 
     def batch(self, number: int) -> memoryview:
         """The bytes of batch ``number``."""
@@ -81,16 +71,16 @@ def read_batches(data: Buffer) -> BatchColumns:
     """
     positions: list[int] = []
     position, size, length_of = 0, len(data), _LENGTH.unpack_from
-    while position + HEADER_SIZE <= size:
-        (length,) = length_of(data, position + BATCH_LENGTH_POSITION)
-        following = position + LOG_OVERHEAD + length
-        if length < BATCH_LENGTH_MIN or following > size:
+    while position + record_batch.HEADER_SIZE <= size:
+        (length,) = length_of(data, position + record_batch.BATCH_LENGTH_POSITION)
+        following = position + record_batch.LOG_OVERHEAD + length
+        if length < record_batch.BATCH_LENGTH_MIN or following > size:
             break
         positions.append(position)
         position = following
     starts = np.array(positions, np.int64)
     fields = _headers(data, starts)
-    names = [name for name in BatchHeader._fields if name in BatchColumns.__slots__]
+    names = [name for name in record_batch.BatchHeader._fields if name in BatchColumns.__slots__]
     columns: dict[str, Int64s] = {name: fields[name].astype(np.int64) for name in names}
     return BatchColumns(
         data=data,
@@ -106,10 +96,10 @@ def plausible(batches: BatchColumns) -> Bools:
     delta, count, base = batches.last_offset_delta, batches.record_count, batches.base_offset
     # ``read_batches`` has checked the length.
     verdict: Bools = (
-        (batches.magic == MAGIC)
+        (batches.magic == record_batch.MAGIC)
         & (base >= 0)
         & (delta >= 0)
-        & (base <= INT64_MAX - 1 - delta)
+        & (base <= record_batch.INT64_MAX - 1 - delta)
         & (count >= 0)
         & (count <= delta + 1)
     )
@@ -119,7 +109,7 @@ def plausible(batches: BatchColumns) -> Bools:
 def intact(batches: BatchColumns) -> Bools:
     """For each batch whether it matches its checksum."""
     view = memoryview(batches.data)
-    ranges = zip((batches.position + ATTRIBUTES_POSITION).tolist(), batches.end.tolist(), strict=True)
+    ranges = zip((batches.position + record_batch.ATTRIBUTES_POSITION).tolist(), batches.end.tolist(), strict=True)
     found = np.array([crc32c(view[start:end]) for start, end in ranges], np.int64)
     verdict: Bools = found == batches.crc
     return verdict
@@ -140,22 +130,23 @@ def seal_batches(
     ``record_batch.seal_batch`` for many: lengths and checksums are computed, other fields stay.
     """
     fields = _headers(batches.data, batches.position[numbers])
-    fields["batch_length"] = BATCH_LENGTH_MIN + np.fromiter(map(len, bodies), np.int64, len(bodies))
+    fields["batch_length"] = record_batch.BATCH_LENGTH_MIN + np.fromiter(map(len, bodies), np.int64, len(bodies))
     fields["attributes"], fields["base_timestamp"] = attributes, base_timestamp
     fields["max_timestamp"], fields["record_count"] = max_timestamp, record_count
     covered = memoryview(fields.tobytes())
-    rows = zip(range(ATTRIBUTES_POSITION, len(covered), HEADER_SIZE), bodies, strict=True)
+    rows = zip(range(record_batch.ATTRIBUTES_POSITION, len(covered), record_batch.HEADER_SIZE), bodies, strict=True)
     fields["crc"] = [
-        crc32c(body, crc32c(covered[start : start + HEADER_SIZE - ATTRIBUTES_POSITION])) for start, body in rows
+        crc32c(body, crc32c(covered[start : start + record_batch.HEADER_SIZE - record_batch.ATTRIBUTES_POSITION]))
+        for start, body in rows
     ]
     heads = fields.tobytes()
-    starts = range(0, len(heads), HEADER_SIZE)
-    return [heads[start : start + HEADER_SIZE] + body for start, body in zip(starts, bodies, strict=True)]
+    starts = range(0, len(heads), record_batch.HEADER_SIZE)
+    return [heads[start : start + record_batch.HEADER_SIZE] + body for start, body in zip(starts, bodies, strict=True)]
 
 
 def _headers(data: Buffer, positions: Int64s) -> npt.NDArray[np.void]:
     """Copies of the headers at these positions, as a structured array."""
     if not len(positions):
         return np.empty(0, _FIELDS)
-    octets = np.frombuffer(data, np.uint8).take(positions[:, None] + np.arange(HEADER_SIZE))
+    octets = np.frombuffer(data, np.uint8).take(positions[:, None] + np.arange(record_batch.HEADER_SIZE))
     return octets.view(_FIELDS)[:, 0]

@@ -7,17 +7,8 @@ from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
+from seglog_protocol import record_batch
 from seglog_protocol.header_scan import LocatedBatch, Readable, ReadBytes
-from seglog_protocol.record_batch import (
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC,
-    MAGIC_POSITION,
-    OLDEST_BATCH_LENGTH_MIN,
-    parse_header,
-    verify_crc,
-    why_implausible,
-)
 from seglog_protocol.segment_files import OFFSET_MAX
 
 SCAN_WINDOW: Final = 1024 * 1024
@@ -29,7 +20,7 @@ PLACES_A_TURN: Final = 1_000
 SEARCHED_A_TURN: Final = 2 * 1024 * 1024
 """Bytes that a search goes through, as above."""
 
-_MAGIC: Final = bytes([MAGIC])
+_MAGIC: Final = bytes([record_batch.MAGIC])
 
 _OLD_HEADER: Final = Struct(">qiIb")
 """Offset, size of what follows, CRC-32 of everything from the magic on, magic: then attributes, timestamp and so on."""
@@ -74,16 +65,16 @@ class BatchScan:
         The offset is checked first: if the bytes are not a header, their length would often require a checksum over the
         rest of the file.
         """
-        head = self._bytes(position, HEADER_SIZE)
+        head = self._bytes(position, record_batch.HEADER_SIZE)
         if head is None:
             return None
-        header = parse_header(head)
-        if why_implausible(header) is not None:
+        header = record_batch.parse_header(head)
+        if record_batch.why_implausible(header) is not None:
             return None
         if header.base_offset < offset_min or header.last_offset > offset_max:
             return None
         body = self._bytes(position, header.size)
-        if body is None or not verify_crc(body, 0, header):
+        if body is None or not record_batch.verify_crc(body, 0, header):
             return None
         return LocatedBatch(position, header)
 
@@ -93,10 +84,10 @@ class BatchScan:
         if head is None:
             return None
         offset, size, crc, magic = _OLD_HEADER.unpack(head)
-        if magic not in {0, 1} or size < OLDEST_BATCH_LENGTH_MIN:
+        if magic not in {0, 1} or size < record_batch.OLDEST_BATCH_LENGTH_MIN:
             return None
-        whole = self._bytes(position, LOG_OVERHEAD + size)
-        if whole is None or crc32(whole[MAGIC_POSITION:]) != crc:
+        whole = self._bytes(position, record_batch.LOG_OVERHEAD + size)
+        if whole is None or crc32(whole[record_batch.MAGIC_POSITION :]) != crc:
             return None
         return OldMessage(position + len(whole), offset)
 
@@ -106,16 +97,16 @@ class BatchScan:
         If the length in the header at ``position`` leads to a valid batch, that one is returned, so that a batch inside
         a value of the damaged batch is not mistaken for one of the log.
         """
-        head = self._bytes(position, HEADER_SIZE)
+        head = self._bytes(position, record_batch.HEADER_SIZE)
         if head is not None:
-            header = parse_header(head)
-            if why_implausible(header) is None:
+            header = record_batch.parse_header(head)
+            if record_batch.why_implausible(header) is None:
                 found = self.batch_at(position + header.size, offset_min, offset_max)
                 if found is not None:
                     return found
         question = "next batch", position, offset_min, offset_max
         position = self._resume(question, position)
-        while position + HEADER_SIZE <= self.size:
+        while position + record_batch.HEADER_SIZE <= self.size:
             stop = position + SEARCHED_A_TURN
             for _ in range(PLACES_A_TURN):
                 candidate = self._next_magic(position, stop)
@@ -142,16 +133,16 @@ class BatchScan:
 
     def _next_magic(self, position: int, stop: int) -> int | None:
         """Where a batch could begin in [position, stop): sixteen bytes before a byte of value 2."""
-        while position < stop and position + HEADER_SIZE <= self.size:
+        while position < stop and position + record_batch.HEADER_SIZE <= self.size:
             size = min(self._window_bytes // 2, self.size - position)
             if self._bytes(position, size) is None:
                 return None
             start = position - self._window_start
-            found = self._window.find(_MAGIC, start + MAGIC_POSITION, start + size)
+            found = self._window.find(_MAGIC, start + record_batch.MAGIC_POSITION, start + size)
             if found >= 0:
-                candidate = self._window_start + found - MAGIC_POSITION
+                candidate = self._window_start + found - record_batch.MAGIC_POSITION
                 return candidate if candidate < stop else None
-            position += size - MAGIC_POSITION
+            position += size - record_batch.MAGIC_POSITION
         return None
 
     def _bytes(self, position: int, size: int) -> memoryview | None:

@@ -18,20 +18,7 @@ from seglog_broker.api.describe_configs import (
     describe_topic,
     unknown_resource,
 )
-from seglog_broker.config import BrokerConfig, OriginKind
-from seglog_broker.config.dynamic_config import (
-    ALL_BROKERS,
-    DYNAMIC_KEYS,
-    FOR_ALL_BROKERS,
-    SETTABLE,
-    DynamicConfig,
-    checked_settings,
-    differences,
-    dynamic_warnings,
-    value_in,
-    why_not_dynamic,
-    with_dynamic,
-)
+from seglog_broker.config import BrokerConfig, OriginKind, dynamic_config
 from seglog_broker.config.group_keys import GROUP_KEYS, checked_group_settings
 from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType, kafka_keys
 from seglog_broker.config.keys import Key
@@ -129,7 +116,7 @@ class ConfigService(Service):
     """
 
     _topics: TopicService
-    _reconfigured: Callable[[BrokerConfig, DynamicConfig], Steps[None]]
+    _reconfigured: Callable[[BrokerConfig, dynamic_config.DynamicConfig], Steps[None]]
 
     def describe(
         self,
@@ -215,24 +202,27 @@ class ConfigService(Service):
         Values that are not possible are an InvalidRequestError, as in Kafka.
         """
         config = self._config
-        broker = str(broker_number(name, config.static.node_id)) if name else ALL_BROKERS
+        broker = str(broker_number(name, config.static.node_id)) if name else dynamic_config.ALL_BROKERS
         kind = OriginKind.DYNAMIC_BROKER if name else OriginKind.DYNAMIC_DEFAULT
         for key, operation, _ in alterations:
             if operation in (Operation.APPEND, Operation.SUBTRACT) and not _is_list(key):
                 word = Operation(operation).name.lower()
                 raise InvalidConfigError(f"Config value {word} is not allowed for config key: {key[:60]}", key=key)
-        if name and FOR_ALL_BROKERS in _set(alterations):
+        if name and dynamic_config.FOR_ALL_BROKERS in _set(alterations):
             raise InvalidConfigError(
-                f"{FOR_ALL_BROKERS} is set for a topic or for all brokers, not for one broker", key=FOR_ALL_BROKERS
+                f"{dynamic_config.FOR_ALL_BROKERS} is set for a topic or for all brokers, not for one broker",
+                key=dynamic_config.FOR_ALL_BROKERS,
             )
-        unknown = [key for key in _set(alterations) if key not in SETTABLE]
+        unknown = [key for key in _set(alterations) if key not in dynamic_config.SETTABLE]
         if unknown:
-            raise InvalidRequestError(why_not_dynamic(unknown))
+            raise InvalidRequestError(dynamic_config.why_not_dynamic(unknown))
 
-        def changed(dynamic: DynamicConfig) -> DynamicConfig:
+        def changed(dynamic: dynamic_config.DynamicConfig) -> dynamic_config.DynamicConfig:
             known = {} if replaces else dynamic.of_broker(broker)
-            settings = altered_settings(known, alterations, DYNAMIC_KEYS, lambda key: value_in(config.static, key))
-            return dynamic.with_broker(broker, checked_settings(settings, kind))
+            settings = altered_settings(
+                known, alterations, dynamic_config.DYNAMIC_KEYS, lambda key: dynamic_config.value_in(config.static, key)
+            )
+            return dynamic.with_broker(broker, dynamic_config.checked_settings(settings, kind))
 
         try:
             altered = await self._alter_dynamic(changed, validate_only=validate_only)
@@ -241,7 +231,9 @@ class ConfigService(Service):
         if altered:
             own = config.dynamic.of_broker(broker)
             named = {key: own[key] for key in _set(alterations) if key in own}
-            for warning in dynamic_warnings(named, config.current, kind):  # Kafka's answer has no place for them
+            for warning in dynamic_config.dynamic_warnings(
+                named, config.current, kind
+            ):  # Kafka's answer has no place for them
                 log.warning("config_warning", reason=warning)
 
     async def _alter_group(
@@ -252,7 +244,7 @@ class ConfigService(Service):
         if len(name.encode()) > GROUP_BYTES_MAX:
             raise InvalidRequestError(f"a group with settings has a name of at most {GROUP_BYTES_MAX} bytes")
 
-        def changed(dynamic: DynamicConfig) -> DynamicConfig:
+        def changed(dynamic: dynamic_config.DynamicConfig) -> dynamic_config.DynamicConfig:
             known = {} if replaces else dynamic.of_group(name)
             settings = altered_settings(known, alterations, GROUP_KEYS, lambda key: key.default)
             settings = checked_group_settings(settings, self._config.current)
@@ -265,7 +257,9 @@ class ConfigService(Service):
         if await self._alter_dynamic(changed, validate_only=validate_only):
             log.info("group_configuration_changed", group=name, config=self._config.dynamic.of_group(name))
 
-    async def _alter_dynamic(self, changed: Callable[[DynamicConfig], DynamicConfig], *, validate_only: bool) -> bool:
+    async def _alter_dynamic(
+        self, changed: Callable[[dynamic_config.DynamicConfig], dynamic_config.DynamicConfig], *, validate_only: bool
+    ) -> bool:
         """Replace settings made at run time by what ``changed`` makes of them; return whether they differ.
 
         ``changed`` may raise. Nothing else changes the configuration meanwhile. With ``validate_only`` they are checked
@@ -277,7 +271,7 @@ class ConfigService(Service):
         live = self._config
         async with live.lock:
             altered = changed(live.dynamic)
-            with_dynamic(live.static, altered)
+            dynamic_config.with_dynamic(live.static, altered)
             if validate_only or altered == live.dynamic:
                 return False
             before = live.current
@@ -287,11 +281,11 @@ class ConfigService(Service):
                     live.replace(live.static, altered)
                 else:
                     await self._scheduler.in_turns(self._reconfigured(live.static, altered))
-        for key, old, new, origin, _ in differences(before, live.current):
+        for key, old, new, origin, _ in dynamic_config.differences(before, live.current):
             log.info("configuration_changed", key=key, old=old, new=new, origin=str(origin))
         return True
 
-    async def _keep(self, altered: DynamicConfig) -> None:
+    async def _keep(self, altered: dynamic_config.DynamicConfig) -> None:
         path = f"{self._directory.path}/{DYNAMIC_CONFIGS_FILE}"
         content = encode_dynamic_configs(altered)
         try:
@@ -316,8 +310,8 @@ class ConfigService(Service):
 
 def _is_list(name: str) -> bool:
     """Whether a key of brokers is a list: of seglog's, or of Kafka's alone."""
-    if name in DYNAMIC_KEYS:
-        return DYNAMIC_KEYS[name].kind.type_name == "list"
+    if name in dynamic_config.DYNAMIC_KEYS:
+        return dynamic_config.DYNAMIC_KEYS[name].kind.type_name == "list"
     kafka = kafka_keys("broker").get(name)
     return kafka is not None and kafka.type == "LIST"
 

@@ -10,15 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import dropwhile
 from typing import Final
 
-from seglog_broker.config import BrokerConfig, Origin, OriginKind
+from seglog_broker.config import BrokerConfig, Origin, OriginKind, dynamic_config
 from seglog_broker.config.broker_config import BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
-from seglog_broker.config.dynamic_config import (
-    ALL_BROKERS,
-    DYNAMIC_KEYS,
-    FOR_ALL_BROKERS,
-    SETTABLE,
-    Settings,
-)
 from seglog_broker.config.group_keys import GROUP_KEYS
 from seglog_broker.config.kafka_configs import (
     ConfigEntry,
@@ -89,7 +82,7 @@ def describe_broker(
         if _is_wanted(name, names):
             kafka = known.get(name)
             synonyms = broker.synonyms((kafka and kafka.synonyms) or (name,), name)
-            is_read_only = name not in SETTABLE
+            is_read_only = name not in dynamic_config.SETTABLE
             entries.append(_entry(name, broker.value(name), kafka, _key_of(name), synonyms, is_read_only=is_read_only))
     return sorted(entries)
 
@@ -101,14 +94,16 @@ def describe_all_brokers(config: LiveConfig, names: Collection[str] = ()) -> lis
     for name, value in _of_all_brokers(config).items():
         if _is_wanted(name, names):
             synonym = ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
-            entries.append(_entry(name, value, known.get(name), DYNAMIC_KEYS[name], [synonym], is_read_only=False))
+            entries.append(
+                _entry(name, value, known.get(name), dynamic_config.DYNAMIC_KEYS[name], [synonym], is_read_only=False)
+            )
     return sorted(entries)
 
 
-def _of_all_brokers(config: LiveConfig) -> Settings:
+def _of_all_brokers(config: LiveConfig) -> dynamic_config.Settings:
     """The settings of all brokers, with the one that is always set."""
-    replicas = {FOR_ALL_BROKERS: str(config.static.topic_defaults.min_insync_replicas)}
-    return {**replicas, **config.dynamic.of_broker(ALL_BROKERS)}
+    replicas = {dynamic_config.FOR_ALL_BROKERS: str(config.static.topic_defaults.min_insync_replicas)}
+    return {**replicas, **config.dynamic.of_broker(dynamic_config.ALL_BROKERS)}
 
 
 def describe_group(group: str, config: LiveConfig, names: Collection[str] = ()) -> list[ConfigEntry]:

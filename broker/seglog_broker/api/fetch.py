@@ -19,12 +19,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.pauses import ColdReadError, RecordsWantedError, TurnWantedError
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.segment_log import LogSlice
-from seglog_protocol.errors import (
-    CorruptRecordError,
-    InvalidRequestError,
-    SeglogError,
-    without_frames,
-)
+from seglog_protocol import errors
 from seglog_protocol.isolation import READ_COMMITTED
 from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult
 
@@ -170,15 +165,15 @@ class FetchService:
             if is_another:
                 raise self.table.another_topic(item.topic, item.partition, _CONSUMER_OF_ANOTHER)
             return self._read_one(item, bytes_max, min_one=min_one, is_committed=is_committed)
-        except SeglogError as error:
+        except errors.SeglogError as error:
             return self._not_read(item, error), None
 
-    def _not_read(self, item: FetchPartition, error: SeglogError) -> FetchResult:
+    def _not_read(self, item: FetchPartition, error: errors.SeglogError) -> FetchResult:
         partition = self.table.find(item.topic, item.partition)
         placed = partition.with_partition(error) if partition is not None else error
-        if isinstance(error, CorruptRecordError):
+        if isinstance(error, errors.CorruptRecordError):
             log.warning("damage_read", **{k: v for k, v in placed.facts.items() if k != "retriable"})
-        return FetchResult(item.topic, item.partition, error=without_frames(placed))
+        return FetchResult(item.topic, item.partition, error=errors.without_frames(placed))
 
     def _read_one(
         self, item: FetchPartition, bytes_max: int, *, min_one: bool, is_committed: bool
@@ -187,7 +182,7 @@ class FetchService:
         partition = self.table.readable(item.topic, item.partition)
         partition_log = partition.log
         if (item.offset is None) == (item.timestamp is None):
-            raise InvalidRequestError("a fetch starts either at an offset or at a timestamp", field="offset")
+            raise errors.InvalidRequestError("a fetch starts either at an offset or at a timestamp", field="offset")
         stable = partition_log.last_stable_offset
         end = stable if is_committed else partition_log.log_end_offset
         if item.timestamp is not None:
@@ -253,7 +248,7 @@ class Collection:
         table.suggestions.renew()
         items, topic_ids = request.partitions, request.topic_ids
         if len(items) > _PARTITIONS_PER_FETCH_MAX:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"at most {_PARTITIONS_PER_FETCH_MAX} partitions in one fetch", field="partitions"
             )
         self._service = service

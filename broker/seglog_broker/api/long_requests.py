@@ -13,13 +13,7 @@ from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.partitions.waiting_fetches import wait_woken
 from seglog_broker.runtime import budget
-from seglog_protocol.errors import (
-    InvalidRequestError,
-    OutOfResourcesError,
-    RequestCancelledError,
-    SeglogError,
-    without_frames,
-)
+from seglog_protocol import errors
 from seglog_protocol.messages import FetchRequest, OffsetsReply, OffsetsRequest, OffsetsResult
 
 
@@ -57,7 +51,7 @@ class WaitingFetches:
             finally:
                 waiter.unwatch()
             if waiter.is_ended:
-                raise RequestCancelledError("the fetch was cancelled by its client")
+                raise errors.RequestCancelledError("the fetch was cancelled by its client")
 
     async def _collect(self, request: FetchRequest) -> FetchAnswer:
         """The response now. If it is cancelled, no lease stays."""
@@ -71,7 +65,7 @@ class WaitingFetches:
         """Wake ``waiter`` by changes to the partitions of a request. Raises OutOfResourcesError."""
         fetches = self._fetches
         if not fetches.has_room(request):
-            raise OutOfResourcesError(
+            raise errors.OutOfResourcesError(
                 f"fetches wait for {fetches.watching.count} partitions, with this one they would be above the limit of "
                 f"{fetches.watched_max}; ask again later"
             )
@@ -108,15 +102,15 @@ async def long_offsets(offsets: ListOffsetsService, scheduler: Scheduler, reques
     for item in request.partitions:
         try:
             topic = offsets.table.topic(item.topic)
-        except SeglogError as error:
-            results.append(OffsetsResult(item.topic, item.partition, error=without_frames(error)))
+        except errors.SeglogError as error:
+            results.append(OffsetsResult(item.topic, item.partition, error=errors.without_frames(error)))
             if len(results) % LOOKUPS_A_TURN == LOOKUPS_A_TURN - 1:
                 await scheduler.turn()
             continue
         topic_ids[topic.name] = topic.id
         wanted = range(topic.partitions) if item.partition is None else (item.partition,)
         if len(results) + len(wanted) > RESULTS_MAX:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"the offsets of more than {RESULTS_MAX} partitions are requested: use several requests",
                 field="partitions",
             )

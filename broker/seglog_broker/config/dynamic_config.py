@@ -11,13 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from seglog_broker.config.broker_config import (
-    BROKER_KEYS,
-    BROKER_NAMES,
-    CONFIG_NAMES,
-    TOPIC_DEFAULT_NAMES,
-    BrokerConfig,
-)
+from seglog_broker.config import broker_config
 from seglog_broker.config.kafka_configs import kafka_keys
 from seglog_broker.config.keys import Change, Effect, Key, Origin, OriginKind, Setting, nearest_name
 from seglog_broker.config.listener_keys import ListenerKey, parse_listener_key
@@ -82,9 +76,9 @@ READ_ONLY: Final = frozenset({"advertised.listeners"})
 DYNAMIC_KEYS: Final[Mapping[str, Key]] = {
     **{
         key.name: key
-        for key in BROKER_KEYS.values()
+        for key in broker_config.BROKER_KEYS.values()
         if key.change is Change.RELOAD
-        and key.name not in TOPIC_DEFAULT_NAMES
+        and key.name not in broker_config.TOPIC_DEFAULT_NAMES
         and (key.effect is Effect.NEVER or not key.name.startswith(FILE_ONLY))
     },
     **{key.synonyms[0].name: key for key in TOPIC_KEYS.values() if key.synonyms},
@@ -101,7 +95,7 @@ SETTABLE: Final = DYNAMIC_KEYS.keys() - READ_ONLY
 def parse_dynamic(name: str, text: str, kind: OriginKind) -> Value:
     """The value of a setting, in its key's own unit; checked as one in a file is. Raises InvalidConfigError."""
     key = DYNAMIC_KEYS[name]
-    synonym = TOPIC_DEFAULT_NAMES[name][1] if key.is_topic_key else None
+    synonym = broker_config.TOPIC_DEFAULT_NAMES[name][1] if key.is_topic_key else None
     return key.parse(Setting(name, text, Origin(kind, name)), synonym)
 
 
@@ -113,13 +107,13 @@ def checked_settings(settings: Settings, kind: OriginKind) -> Settings:
     return {name: DYNAMIC_KEYS[name].text(parse_dynamic(name, text, kind)) for name, text in settings.items()}
 
 
-def value_in(config: BrokerConfig, key: Key) -> Value:
+def value_in(config: broker_config.BrokerConfig, key: Key) -> Value:
     """The value that a configuration has of a key: the broker's own, or its default for topics."""
     value: Value = getattr(config.topic_defaults if key.is_topic_key else config, key.attribute)
     return value
 
 
-def with_dynamic(static: BrokerConfig, dynamic: DynamicConfig) -> BrokerConfig:
+def with_dynamic(static: broker_config.BrokerConfig, dynamic: DynamicConfig) -> broker_config.BrokerConfig:
     """The configuration in force: the settings of this broker and of all brokers over ``static``.
 
     Raises InvalidConfigError for values that contradict each other.
@@ -145,7 +139,7 @@ def with_dynamic(static: BrokerConfig, dynamic: DynamicConfig) -> BrokerConfig:
     return config
 
 
-def dynamic_warnings(settings: Settings, config: BrokerConfig, kind: OriginKind) -> list[str]:
+def dynamic_warnings(settings: Settings, config: broker_config.BrokerConfig, kind: OriginKind) -> list[str]:
     """The warnings about some settings of a broker, with which ``config`` is in force."""
     found = {name: Setting(name, text, Origin(kind, name)) for name, text in settings.items()}
     warnings = [
@@ -163,16 +157,16 @@ def why_not_dynamic(names: Sequence[str]) -> str:
 
 
 def _why_not_dynamic(name: str) -> str:
-    if name in TOPIC_DEFAULT_NAMES:
-        return f"is set under its other name, {TOPIC_DEFAULT_NAMES[name][0].synonyms[0].name}"
+    if name in broker_config.TOPIC_DEFAULT_NAMES:
+        return f"is set under its other name, {broker_config.TOPIC_DEFAULT_NAMES[name][0].synonyms[0].name}"
     own = parse_listener_key(name)
-    key = BROKER_NAMES.get(name if own is None else own.key)
+    key = broker_config.BROKER_NAMES.get(name if own is None else own.key)
     if key is not None and key.effect is Effect.NOW:
         if key.change is Change.RELOAD:
             return "is set in the configuration file, and in force after SIGHUP (systemctl reload)"
         where = "set it in the configuration file, the environment or a flag"
         return f"needs a restart: {where}, and start the broker again"
-    if name in CONFIG_NAMES or name in kafka_keys("broker"):
+    if name in broker_config.CONFIG_NAMES or name in kafka_keys("broker"):
         return "has no effect here, as docs/CONFIG.md says"
     if name in TOPIC_NAMES:
         return "is a key of topics"
@@ -197,7 +191,7 @@ class Difference(NamedTuple):
     """Whether a running broker applies it; otherwise a restart is needed."""
 
 
-def differences(old: BrokerConfig, new: BrokerConfig) -> list[Difference]:
+def differences(old: broker_config.BrokerConfig, new: broker_config.BrokerConfig) -> list[Difference]:
     """Every key whose value changed, keys for topic defaults and of single listeners included."""
     changed = [
         Difference(
@@ -205,7 +199,7 @@ def differences(old: BrokerConfig, new: BrokerConfig) -> list[Difference]:
             before.value,
             after.value,
             after.origin,
-            after.key not in BROKER_NAMES or BROKER_NAMES[after.key].is_dynamic,
+            after.key not in broker_config.BROKER_NAMES or broker_config.BROKER_NAMES[after.key].is_dynamic,
         )
         for before, after in zip(old.describe(), new.describe(), strict=True)
         if before.value != after.value or _value(old, before.key) != _value(new, after.key)  # secrets are shown alike
@@ -213,13 +207,13 @@ def differences(old: BrokerConfig, new: BrokerConfig) -> list[Difference]:
     return changed + _of_listeners(old, new)
 
 
-def _of_listeners(old: BrokerConfig, new: BrokerConfig) -> list[Difference]:
+def _of_listeners(old: broker_config.BrokerConfig, new: broker_config.BrokerConfig) -> list[Difference]:
     """What changed for a listener that has, or had, a setting of its own for it."""
     found = {(own.listener, own.key.name) for own in (*old.listener_settings, *new.listener_settings)}
     origins = {(own.listener, own.key.name): own.origin for own in new.listener_settings}
     changed = []
     for listener, name in sorted(found):
-        key = BROKER_KEYS[name]
+        key = broker_config.BROKER_KEYS[name]
         before, after = (getattr(config.of_listener(listener), key.attribute) for config in (old, new))
         if before != after:
             origin = origins.get((listener, name), new.origin(name))
@@ -228,17 +222,17 @@ def _of_listeners(old: BrokerConfig, new: BrokerConfig) -> list[Difference]:
     return changed
 
 
-def _value(config: BrokerConfig, name: str) -> object:
+def _value(config: broker_config.BrokerConfig, name: str) -> object:
     """The value of a broker key; None of one for a topic default."""
-    return getattr(config, BROKER_KEYS[name].attribute) if name in BROKER_KEYS else None
+    return getattr(config, broker_config.BROKER_KEYS[name].attribute) if name in broker_config.BROKER_KEYS else None
 
 
-def taken_over(old: BrokerConfig, new: BrokerConfig) -> BrokerConfig:
+def taken_over(old: broker_config.BrokerConfig, new: broker_config.BrokerConfig) -> broker_config.BrokerConfig:
     """The configuration of a running broker with ``old`` after a reload of ``new``: static keys keep their values.
 
     Raises InvalidConfigError when the mixture contradicts itself, though neither of the two does.
     """
-    kept = [key for key in BROKER_KEYS.values() if not key.is_dynamic]
+    kept = [key for key in broker_config.BROKER_KEYS.values() if not key.is_dynamic]
     values = {key.attribute: getattr(old, key.attribute) for key in kept}
     other = {key.name for key in kept if values[key.attribute] != getattr(new, key.attribute)}
     origins = {name: origin for name, origin in new.origins.items() if name not in other}

@@ -17,30 +17,10 @@ from seglog_broker.runtime import budget
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
-from seglog_broker.storage.log.batch_checks import (
-    RecordRules,
-    check_batch,
-    check_small_records,
-    early_rules,
-    expired_before,
-    may_be_early,
-    record_rules,
-    stamp,
-)
+from seglog_broker.storage.log import batch_checks
 from seglog_broker.storage.log.recompression import Recompression, recompress_small, recompression
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
-from seglog_protocol.errors import (
-    DiskFullError,
-    InvalidRequestError,
-    InvalidTimestampError,
-    InvalidTopicError,
-    PartitionReadOnlyError,
-    SeglogError,
-    StorageError,
-    UnknownServerError,
-    UnknownTopicError,
-    without_frames,
-)
+from seglog_protocol import errors
 from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.messages import (
     Ack,
@@ -80,7 +60,7 @@ class _Gathered:
         self.now = 0
         self.config = TopicConfig()
         self.partition: Partition | None = None
-        self.rules: RecordRules | None = None
+        self.rules: batch_checks.RecordRules | None = None
         self.wanted: Recompression | None = None
         self.looks_at_records = False
         self.is_stamped = False
@@ -95,7 +75,7 @@ class _Gathered:
         if config is self.config and not self.looks_at_records:
             return  # the rules for records alone change with the time
         self.config = config
-        self.rules = record_rules(config, self.now)
+        self.rules = batch_checks.record_rules(config, self.now)
         self.wanted = recompression(config)
         self.looks_at_records = self.rules is not None or self.wanted is not None
         self.is_stamped = config.message_timestamp_type == "LogAppendTime"
@@ -148,7 +128,7 @@ class Acknowledged:
     __slots__ = ()
 
     @property
-    def replies(self) -> list[AppendReply | SeglogError] | None:
+    def replies(self) -> list[AppendReply | errors.SeglogError] | None:
         """The reply to each request, if every partition has reached the requested ack, or failed; else None."""
         raise NotImplementedError
 
@@ -196,7 +176,7 @@ class PendingAppends(Acknowledged):
         context: AppendContext,
         requests: Sequence[AppendRequest],
         payloads: Sequence[memoryview],
-        refused: Mapping[str, SeglogError] | None,
+        refused: Mapping[str, errors.SeglogError] | None,
         *,
         for_broker: bool,
         at_once: bool,
@@ -215,10 +195,10 @@ class PendingAppends(Acknowledged):
         self._round: Round | None = None  # of group commit, which syncs all of these partitions
         self._results: list[list[AppendResult]] = []  # of each request
         self._counts: dict[int, dict[str, int]] = {}  # by request: numbers of partitions, if the client has another one
-        self._refused: dict[int, SeglogError] = {}  # requests that were refused as a whole
+        self._refused: dict[int, errors.SeglogError] = {}  # requests that were refused as a whole
         self._ends: dict[Partition, int] = {}  # the offset up to which each must be durable
         self._waits: list[tuple[Partition, int, list[AppendResult], int]] = []  # partition, offset; place of its result
-        self._replies: list[AppendReply | SeglogError] | None = None  # once they are known
+        self._replies: list[AppendReply | errors.SeglogError] | None = None  # once they are known
         context.table.suggestions.renew()  # once: a Produce request of Kafka's is a request for each of its partitions
         self.go_on(None)
 
@@ -290,7 +270,7 @@ class PendingAppends(Acknowledged):
                             self._append_gathered()
                         gathered.partition = None
                         if is_internal(item.topic) and not self.for_broker:
-                            raise InvalidTopicError(
+                            raise errors.InvalidTopicError(
                                 f"topic {item.topic} is the broker's own: it alone writes to it", topic=item.topic
                             )
                         partition = table.partition(item.topic, item.partition)
@@ -308,8 +288,8 @@ class PendingAppends(Acknowledged):
                     self.spent += item.size // COSTED_BYTES * budget.BATCH
                     batch = payload if len(items) == 1 else payload[position:end]
                     try:
-                        header = check_batch(batch, gathered.config, gathered.now)
-                    except InvalidTimestampError as error:
+                        header = batch_checks.check_batch(batch, gathered.config, gathered.now)
+                    except errors.InvalidTimestampError as error:
                         early = self._work_on_early(partition, error, batch) if may_pause else None
                         if early is None:
                             raise
@@ -320,9 +300,9 @@ class PendingAppends(Acknowledged):
                             return judged
                         header, batch = judged
                     if gathered.is_stamped:
-                        header = stamp(batch, gathered.now)
+                        header = batch_checks.stamp(batch, gathered.now)
                     directory.space.check(header.batch_length + LOG_OVERHEAD)
-                except SeglogError as error:
+                except errors.SeglogError as error:
                     self._append_gathered()  # their results come before this one
                     results.append(self._failed(item, error, gathered.partition))
                 else:
@@ -339,14 +319,14 @@ class PendingAppends(Acknowledged):
         asked = items[0].size if len(items) == 1 else sum([item.size for item in items])
         if asked == size:
             return True
-        self._refused[number] = InvalidRequestError(
+        self._refused[number] = errors.InvalidRequestError(
             f"the batches have {asked} bytes by the request, the payload has {size}", field="partitions"
         )
         return False
 
-    def _failed(self, item: AppendPartition, error: SeglogError, partition: Partition | None) -> AppendResult:
+    def _failed(self, item: AppendPartition, error: errors.SeglogError, partition: Partition | None) -> AppendResult:
         """The result of a batch that is not to be written."""
-        if isinstance(error, UnknownTopicError):
+        if isinstance(error, errors.UnknownTopicError):
             self.spent += SUGGESTION_COST
             if self._refused_topics is not None:
                 error = self._refused_topics.get(item.topic, error)
@@ -356,19 +336,19 @@ class PendingAppends(Acknowledged):
                 self.spent += budget.TURN  # its records were looked at
             if partition is not None:
                 error = partition.with_partition(error)
-        return AppendResult(item.topic, item.partition, error=without_frames(error))
+        return AppendResult(item.topic, item.partition, error=errors.without_frames(error))
 
     def _judged(self, work: RecordWork, outcome: Outcome) -> RecordWork | None:
         """``work`` with its outcome, if its batch is not refused; else the batch has its result, and None."""
-        error: SeglogError | None = work.error
+        error: errors.SeglogError | None = work.error
         if error is not None:
-            if isinstance(outcome, InvalidTimestampError) and outcome.records:
+            if isinstance(outcome, errors.InvalidTimestampError) and outcome.records:
                 named = {"record": outcome.record, "records": outcome.records}
-                error = InvalidTimestampError(error.message, **{**error.facts, **named})
-        elif isinstance(outcome, SeglogError):
+                error = errors.InvalidTimestampError(error.message, **{**error.facts, **named})
+        elif isinstance(outcome, errors.SeglogError):
             error = outcome
         elif work.partition.is_deleted:
-            error = UnknownTopicError(f"topic {work.partition.topic} was deleted", topic=work.partition.topic)
+            error = errors.UnknownTopicError(f"topic {work.partition.topic} was deleted", topic=work.partition.topic)
         else:
             work.outcome = outcome
             return work
@@ -378,15 +358,15 @@ class PendingAppends(Acknowledged):
         return None
 
     def _work_on_early(
-        self, partition: Partition, error: InvalidTimestampError, batch: memoryview
+        self, partition: Partition, error: errors.InvalidTimestampError, batch: memoryview
     ) -> RecordWork | None:
         """The work that names the records with a time in the future, if a batch was refused for one by its header."""
         gathered = self._context.gathered
         was_looked_at = len(batch) <= RECORDS_IN_LINE_BYTES and not parse_header(batch).codec_id
-        if error.records or was_looked_at or not may_be_early(batch, 0, gathered.config, gathered.now):
+        if error.records or was_looked_at or not batch_checks.may_be_early(batch, 0, gathered.config, gathered.now):
             return None
         self._append_gathered()
-        rules = early_rules(gathered.config, gathered.now)
+        rules = batch_checks.early_rules(gathered.config, gathered.now)
         return RecordWork(batch, rules, None, partition, gathered.config, error)
 
     def _look_at_records(
@@ -406,7 +386,7 @@ class PendingAppends(Acknowledged):
             wanted = None
         if rules is not None:
             self.spent += _records_cost(header)
-            if check_small_records(header, batch, rules):
+            if batch_checks.check_small_records(header, batch, rules):
                 rules = None
         if rules is None:
             if wanted is None:
@@ -437,15 +417,17 @@ class PendingAppends(Acknowledged):
         headers = gathered.headers
         config, ack, now = gathered.config, self.ack, gathered.now
         append_time = now if gathered.is_stamped else NO_TIMESTAMP
-        expired = expired_before(config, now)
+        expired = batch_checks.expired_before(config, now)
         written = written_bytes = waiting = too_old = 0
         try:
             outcomes = partition.log.append(gathered.batches, headers, by_coordinator=self.for_broker)
         except Exception as error:
             log.exception("request_crashed", api=AppendRequest.api, exc_info=error)
-            outcomes = [UnknownServerError("internal error while handling append; see the broker log")] * len(headers)
+            outcomes = [errors.UnknownServerError("internal error while handling append; see the broker log")] * len(
+                headers
+            )
         for outcome, header, results in zip(outcomes, headers, gathered.results):
-            if isinstance(outcome, SeglogError):
+            if isinstance(outcome, errors.SeglogError):
                 results.append(self._not_written(partition, outcome))
                 continue
             repeated = outcome.duplicate_of
@@ -489,16 +471,18 @@ class PendingAppends(Acknowledged):
         if waiting:
             self._round = partition.want_durable()  # now, so that it is part of the next round
 
-    def _not_written(self, partition: Partition, error: SeglogError) -> AppendResult:
+    def _not_written(self, partition: Partition, error: errors.SeglogError) -> AppendResult:
         """The result of a batch that the log did not take."""
-        if isinstance(error, StorageError) and not isinstance(error, PartitionReadOnlyError):
-            if isinstance(error, DiskFullError):
+        if isinstance(error, errors.StorageError) and not isinstance(error, errors.PartitionReadOnlyError):
+            if isinstance(error, errors.DiskFullError):
                 error = self._context.directory.space.refusal_now(error.message)
             if partition.append_failure is None:  # once, not for each retry of a producer
                 log.error("append_failed", topic=partition.topic, partition=partition.number, reason=error.message)
             partition.append_failure = error.message
             partition.note_read_only()
-        return AppendResult(partition.topic, partition.number, error=without_frames(partition.with_partition(error)))
+        return AppendResult(
+            partition.topic, partition.number, error=errors.without_frames(partition.with_partition(error))
+        )
 
     def wait_for(self, partition: Partition, end_offset: int, results: list[AppendResult], number: int) -> None:
         """Send result ``number`` of ``results`` when every record of ``partition`` below ``end_offset`` is durable."""
@@ -509,7 +493,7 @@ class PendingAppends(Acknowledged):
     # --- Answering ----------------------------------------------------------------------------------------------------
 
     @property
-    def replies(self) -> list[AppendReply | SeglogError] | None:
+    def replies(self) -> list[AppendReply | errors.SeglogError] | None:
         """See ``Acknowledged.replies``."""
         if self._replies is None:
             for partition, offset in self._ends.items():
@@ -522,19 +506,19 @@ class PendingAppends(Acknowledged):
         """See ``Acknowledged.listen``."""
         return self._round is not None and self._round.listen(listener)
 
-    def wait(self) -> Awaitable[list[AppendReply | SeglogError]]:
+    def wait(self) -> Awaitable[list[AppendReply | errors.SeglogError]]:
         """See ``Acknowledged.wait``."""
         return when_durable(self._ends, self._fail, self._all_replies)
 
-    def _fail(self, partition: Partition, error: SeglogError) -> None:
+    def _fail(self, partition: Partition, error: errors.SeglogError) -> None:
         """The records of ``partition`` that are not durable will not be."""
-        failed = AppendResult(partition.topic, partition.number, error=without_frames(error))
+        failed = AppendResult(partition.topic, partition.number, error=errors.without_frames(error))
         durable = partition.log.durable_end_offset
         for waiting, end_offset, results, number in self._waits:
             if waiting is partition and end_offset > durable:
                 results[number] = failed
 
-    def _all_replies(self) -> list[AppendReply | SeglogError]:
+    def _all_replies(self) -> list[AppendReply | errors.SeglogError]:
         counts, refused = self._counts, self._refused
         if not counts and not refused:
             self._replies = [AppendReply(results) for results in self._results]
@@ -558,7 +542,7 @@ class AppendsPart(Acknowledged):
         self._end = end
 
     @property
-    def replies(self) -> list[AppendReply | SeglogError] | None:
+    def replies(self) -> list[AppendReply | errors.SeglogError] | None:
         """See ``Acknowledged.replies``."""
         replies = self._whole.replies
         return None if replies is None else replies[self._begin : self._end]

@@ -14,12 +14,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import ReadOnlyView
-from seglog_protocol.errors import (
-    InconsistentTopicIdError,
-    PartitionOfflineError,
-    UnknownPartitionError,
-    UnknownTopicError,
-)
+from seglog_protocol import errors
 
 PART_MAX: Final = 200
 """Partitions that are looked at in a row, at a microsecond or less for each."""
@@ -125,7 +120,7 @@ class PartitionTable:
         if refusal is not None:
             raise refusal
         reason = self._directory.report.offline.get((topic, number), "it could not be opened")
-        raise PartitionOfflineError(
+        raise errors.PartitionOfflineError(
             f"partition {number} of topic {topic} is offline: {reason}", topic=topic, partition=number, reason=reason
         )
 
@@ -136,7 +131,7 @@ class PartitionTable:
         """
         topic = self.topic(name)
         if not 0 <= number < topic.partitions:  # Kafka's wire can have negative ones
-            raise UnknownPartitionError(
+            raise errors.UnknownPartitionError(
                 f"topic {name} has {topic.partitions} partition{'s' * (topic.partitions != 1)}, numbered from 0: "
                 f"there is no {number}",
                 topic=name,
@@ -156,12 +151,12 @@ class PartitionTable:
         """The topic of that name, or None."""
         return self._directory.registry.topics.get(name)
 
-    def unknown_topic(self, name: str) -> UnknownTopicError:
+    def unknown_topic(self, name: str) -> errors.UnknownTopicError:
         """The error for a topic that does not exist, with the nearest name that does."""
         nearest = self.suggestions.nearest(name, self._directory.registry.topics)
         shown = name if len(name) <= 60 else f"{name[:57]}..."
         hint = f"; did you mean {nearest}?" if nearest else f"; create it with: seglog topic create {shown}"
-        return UnknownTopicError(f"there is no topic {shown}{hint}", topic=shown, nearest=nearest)
+        return errors.UnknownTopicError(f"there is no topic {shown}{hint}", topic=shown, nearest=nearest)
 
     def partitions_of(self, topic: Topic) -> list[Partition]:
         """All partitions in service, read-only ones included."""
@@ -203,9 +198,9 @@ class PartitionTable:
             if partition is not None:
                 partition.wake_all()
 
-    def another_topic(self, topic: str, partition: int, what_now: str) -> InconsistentTopicIdError:
+    def another_topic(self, topic: str, partition: int, what_now: str) -> errors.InconsistentTopicIdError:
         """The error for a request with the id of a deleted topic whose name now belongs to another one."""
-        return InconsistentTopicIdError(
+        return errors.InconsistentTopicIdError(
             f"topic {topic} was deleted and made again, and {what_now}",
             topic=topic,
             partition=partition,

@@ -19,20 +19,10 @@ from seglog.arrow.columns import NewRecords
 from seglog.arrow.schema import constant
 from seglog.arrow.varints import joined, varint_columns
 from seglog.core.partitioner import Partitioner, murmur2
+from seglog_protocol import record_batch
 from seglog_protocol.batch_columns import Int64s
 from seglog_protocol.compression import Codec, compress
 from seglog_protocol.errors import UnknownPartitionError
-from seglog_protocol.record_batch import (
-    HEADER_SIZE,
-    MAGIC,
-    NO_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    BatchHeader,
-    seal_batch,
-)
 from seglog_protocol.record_columns import VARLONG_BYTES_MAX, varint_sizes, zigzag
 from seglog_protocol.records import RECORD_SIZE_MIN
 
@@ -135,7 +125,7 @@ class ArrowEncoder:
         size += varint_sizes(zigzag(size))
         total = np.cumsum(size)
         ends = [*(np.flatnonzero(partition[1:] != partition[:-1]) + 1).tolist(), count]
-        bounds, room = [0], self.batch_bytes - HEADER_SIZE
+        bounds, room = [0], self.batch_bytes - record_batch.HEADER_SIZE
         for end in ends:
             first = bounds[-1]
             while first < end:
@@ -148,27 +138,27 @@ class ArrowEncoder:
         starts = np.array(bounds[:-1], np.int64)
         position, body = _encode_records(records, np.diff(bounds))
         base_timestamps = records.timestamp[starts].tolist()
-        max_timestamps = np.maximum(np.maximum.reduceat(records.timestamp, starts), NO_TIMESTAMP).tolist()
+        max_timestamps = np.maximum(np.maximum.reduceat(records.timestamp, starts), record_batch.NO_TIMESTAMP).tolist()
         edges = position[bounds].tolist()
         for number, (first, last) in enumerate(pairwise(bounds)):
             count = last - first
-            header = BatchHeader(
+            header = record_batch.BatchHeader(
                 base_offset=0,
                 batch_length=_UNKNOWN,
-                leader_epoch=NO_LEADER_EPOCH,
-                magic=MAGIC,
+                leader_epoch=record_batch.NO_LEADER_EPOCH,
+                magic=record_batch.MAGIC,
                 crc=_UNKNOWN,
                 attributes=self.codec,
                 last_offset_delta=count - 1,
                 base_timestamp=base_timestamps[number],
                 max_timestamp=max_timestamps[number],
-                producer_id=NO_PRODUCER_ID,
-                producer_epoch=NO_PRODUCER_EPOCH,
-                base_sequence=NO_SEQUENCE,
+                producer_id=record_batch.NO_PRODUCER_ID,
+                producer_epoch=record_batch.NO_PRODUCER_EPOCH,
+                base_sequence=record_batch.NO_SEQUENCE,
                 record_count=count,
             )
             plain = body.slice(edges[number], edges[number + 1] - edges[number]).to_pybytes()
-            data = seal_batch(header, compress(self.codec, plain, self.level))
+            data = record_batch.seal_batch(header, compress(self.codec, plain, self.level))
             if len(data) > self.batch_bytes and count > 1:  # incompressible data grows a little
                 yield from self._build(records.part(first, last), [0, count // 2, count], partition[first:last])
             else:

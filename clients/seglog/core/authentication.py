@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from seglog.core.connection import Header
 from seglog.core.conversations import Conversation, ask
 from seglog.core.security import SCRAM_MECHANISMS, Account, Bearer, Mechanism, Secret, Target
-from seglog_protocol.errors import (
-    AuthenticationError,
-    AuthenticationRequiredError,
-    ConnectionLostError,
-    UnsupportedApiError,
-    UnsupportedMechanismError,
-)
+from seglog_protocol import errors
 from seglog_protocol.frames import decode_map
 from seglog_protocol.messages import AuthenticateReply, AuthenticateRequest
 
@@ -32,7 +26,7 @@ RENEWED_AFTER: Final = 0.8
 
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_ENDED: Final = AuthenticationRequiredError.code.encode()
+_ENDED: Final = errors.AuthenticationRequiredError.code.encode()
 
 
 class Session(NamedTuple):
@@ -59,8 +53,8 @@ def check_session(header: Header, server: str) -> None:
     results = reply.get("partitions")
     for part in [reply, *(results if isinstance(results, list) else [])]:
         error = part.get("error") if isinstance(part, Mapping) else None
-        if isinstance(error, Mapping) and error.get("code") == AuthenticationRequiredError.code:
-            raise ConnectionLostError(f"the session at {server} has ended", server=server)
+        if isinstance(error, Mapping) and error.get("code") == errors.AuthenticationRequiredError.code:
+            raise errors.ConnectionLostError(f"the session at {server} has ended", server=server)
 
 
 class Authentication:
@@ -80,21 +74,21 @@ class Authentication:
             chosen = yield from self._choose()
         try:
             session = yield from self._prove(chosen)
-        except UnsupportedMechanismError as error:
+        except errors.UnsupportedMechanismError as error:
             self._learned = None
             if not error.mechanisms:
                 raise self._unwanted() from None
-            raise UnsupportedMechanismError(
+            raise errors.UnsupportedMechanismError(
                 f"{self._server} does not take {chosen} there, but {', '.join(error.mechanisms)}",
                 mechanisms=error.mechanisms,
             ) from None
-        except AuthenticationRequiredError as error:
+        except errors.AuthenticationRequiredError as error:
             if error.mechanisms:
                 raise
             raise self._unwanted() from None
-        except AuthenticationError as error:
+        except errors.AuthenticationError as error:
             who = f"user {self._identity.user!r}" if isinstance(self._identity, Account) else "a token"
-            raise AuthenticationError(f"{error.message} ({who}, by {chosen})", **error.facts) from None
+            raise errors.AuthenticationError(f"{error.message} ({who}, by {chosen})", **error.facts) from None
         self._learned = chosen
         return session
 
@@ -110,12 +104,12 @@ class Authentication:
         else:
             reply = yield from _scram(mechanism, identity)
         if not reply.is_done:
-            raise AuthenticationError(f"{self._server} did not end the exchange")
+            raise errors.AuthenticationError(f"{self._server} did not end the exchange")
         return Session(reply.principal, mechanism, None if reply.session_ms is None else reply.session_ms / 1000)
 
     def _check_private(self) -> None:
         if not self._is_private:
-            raise AuthenticationError(
+            raise errors.AuthenticationError(
                 f"PLAIN would send the password to {self._server} for all to read: connect with TLS (seglogs://), or "
                 f"have the listener take SCRAM"
             )
@@ -126,9 +120,9 @@ class Authentication:
         """The best mechanism of those that the listener takes, which it names when it is asked for none."""
         offered: Sequence[str] = ()
         try:
-            with suppress(UnsupportedApiError):
+            with suppress(errors.UnsupportedApiError):
                 yield from _step("", b"")
-        except (UnsupportedMechanismError, AuthenticationRequiredError) as error:
+        except (errors.UnsupportedMechanismError, errors.AuthenticationRequiredError) as error:
             offered = error.mechanisms
         if not offered:
             raise self._unwanted()
@@ -138,10 +132,10 @@ class Authentication:
         if "PLAIN" in offered:
             self._check_private()
             return "PLAIN"
-        raise AuthenticationError(f"{self._server} takes {', '.join(offered)} there, and no password")
+        raise errors.AuthenticationError(f"{self._server} takes {', '.join(offered)} there, and no password")
 
-    def _unwanted(self) -> AuthenticationError:
-        return AuthenticationError(f"{self._server} asks for no account there: connect without a user")
+    def _unwanted(self) -> errors.AuthenticationError:
+        return errors.AuthenticationError(f"{self._server} asks for no account there: connect without a user")
 
 
 def _step(mechanism: str, token: bytes) -> Conversation[AuthenticateReply]:
@@ -160,7 +154,7 @@ def _scram(mechanism: Mechanism, account: Account) -> Conversation[AuthenticateR
     """RFC 5802, RFC 7677."""
     for what, text in (("name of the user", Secret(account.user)), ("password", account.password)):
         if _is_forbidden(text):
-            raise AuthenticationError(
+            raise errors.AuthenticationError(
                 f"the {what} has characters that SASLprep (RFC 4013) forbids: by SCRAM this client cannot log in"
             )
     client = _checked(lambda: _client(mechanism, account))
@@ -197,11 +191,11 @@ def _checked(step: Callable[[], ResultT]) -> ResultT:
         wrong = str(error)
     except UnicodeError:
         wrong = "a message is not text"
-    raise AuthenticationError(f"the exchange with the broker cannot go on: {wrong}")
+    raise errors.AuthenticationError(f"the exchange with the broker cannot go on: {wrong}")
 
 
 def _revealed(secret: Secret) -> str:
     try:
         return secret.reveal()
     except Exception as error:  # a function of the program's own may raise anything
-        raise AuthenticationError(f"the password or token cannot be had: {error}") from error
+        raise errors.AuthenticationError(f"the password or token cannot be had: {error}") from error

@@ -15,13 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, SupportsIndex, TypeAlias
 
-from seglog.core.accumulator import (
-    IN_FLIGHT_MAX,
-    Accumulator,
-    ProducerBatch,
-    ProducerEpoch,
-    record_bytes_max,
-)
+from seglog.core import accumulator
 from seglog.core.connection import Header, Reply
 from seglog.core.errors import copied, count_of, seconds_of
 from seglog.core.moments import TIMESTAMP_MAX, to_partition, to_timestamp
@@ -53,7 +47,7 @@ _log = logging.getLogger(__name__)
 class Sent:
     """A request in flight: written at ``at``, or taken then and not written yet."""
 
-    batches: list[ProducerBatch]
+    batches: list[accumulator.ProducerBatch]
     at: float
     is_silence_logged: bool = False
 
@@ -65,7 +59,7 @@ class ProducerCore:
         self,
         topic: messages.TopicDescription,
         options: ProducerOptions,
-        producer: ProducerEpoch | None = None,
+        producer: accumulator.ProducerEpoch | None = None,
         timestamps: TimestampWatch | None = None,
     ) -> None:
         self.topic = topic.name
@@ -77,7 +71,7 @@ class ProducerCore:
         self.partitions = topic.partitions
         self.options = options
         self.message_bytes_max = min(topic.max_message_bytes, topic.segment_bytes)
-        self.accumulator = Accumulator(
+        self.accumulator = accumulator.Accumulator(
             topic.name,
             options.limits(self.message_bytes_max),
             options.codec,
@@ -134,9 +128,9 @@ class ProducerCore:
 
     def has_room(self, record: PreparedRecord) -> bool:
         """Compare an upper bound of the record's size with the room in the buffer."""
-        return self.accumulator.has_room(record_bytes_max(record[1], record[2], record[3]))
+        return self.accumulator.has_room(accumulator.record_bytes_max(record[1], record[2], record[3]))
 
-    def append(self, record: PreparedRecord, clock: Callable[[], float]) -> ProducerBatch | None:
+    def append(self, record: PreparedRecord, clock: Callable[[], float]) -> accumulator.ProducerBatch | None:
         """Add a prepared record to its batch; returns as ``Accumulator.append``, or None when there is no room.
 
         Without room, open batches are sent without lingering, because only answers make room.
@@ -153,7 +147,9 @@ class ProducerCore:
             self._partitioner.batch_closed(target)
         return batch
 
-    def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch | None:
+    def append_batch(
+        self, partition: int, data: bytes, record_count: int, now: float
+    ) -> accumulator.ProducerBatch | None:
         """Add a batch that is already built; None when there is no room."""
         if self._ending is not None:
             raise copied(self._ending) from self._ending
@@ -161,7 +157,7 @@ class ProducerCore:
             return None
         return self.accumulator.append_batch(partition, data, record_count, now)
 
-    def flush(self) -> list[ProducerBatch]:
+    def flush(self) -> list[accumulator.ProducerBatch]:
         """Send without lingering; returns the batches to wait for."""
         self.accumulator.flush()
         pending = self.pending()
@@ -169,7 +165,7 @@ class ProducerCore:
             self.accumulator.reset_counts()
         return pending
 
-    def pending(self) -> list[ProducerBatch]:
+    def pending(self) -> list[accumulator.ProducerBatch]:
         """Every batch that has neither been acknowledged nor failed."""
         return [batch for batch in [*self.accumulator.kept(), *self._on_the_way()] if not batch.is_resolved]
 
@@ -178,7 +174,7 @@ class ProducerCore:
         """Number of records that have neither been acknowledged nor failed."""
         return sum(batch.record_count for batch in self.pending())
 
-    def _on_the_way(self) -> list[ProducerBatch]:
+    def _on_the_way(self) -> list[accumulator.ProducerBatch]:
         return [batch for sent in self.in_flight for batch in sent.batches]
 
     # --- Requests -----------------------------------------------------------------------------------------------------
@@ -186,7 +182,7 @@ class ProducerCore:
     def take(self, now: float) -> Sent | None:
         """The next request, or None when nothing may be sent now. Call ``build``, then ``request`` with it."""
         self._stop_if_failed()
-        if self._ending is not None or len(self.in_flight) >= IN_FLIGHT_MAX:
+        if self._ending is not None or len(self.in_flight) >= accumulator.IN_FLIGHT_MAX:
             return None
         sent = Sent([], now)
         self.in_flight.append(sent)
@@ -375,7 +371,7 @@ class ProducerCore:
             if self.accumulator.unresolved:
                 events.append(self.connect_at)
         else:
-            if len(self.in_flight) < IN_FLIGHT_MAX:
+            if len(self.in_flight) < accumulator.IN_FLIGHT_MAX:
                 events.append(self.accumulator.next_event())
             if self.in_flight:
                 events.append(self._warn_of_silence(now))
@@ -403,7 +399,7 @@ class ProducerCore:
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
-    def end(self, error: errors.SeglogError) -> list[ProducerBatch]:
+    def end(self, error: errors.SeglogError) -> list[accumulator.ProducerBatch]:
         """Stop sending: fail batches not in flight with ``error``; returns the batches in flight."""
         self._ending = error
         self.accumulator.abandon(error)

@@ -19,21 +19,7 @@ from seglog.core.errors import copied, seconds_of
 from seglog.core.group_membership import Member
 from seglog.core.retries import Waiting, backoff_seconds
 from seglog.core.transaction_admin import without_transactions
-from seglog_protocol import messages
-from seglog_protocol.errors import (
-    AuthenticationError,
-    ClientError,
-    DeliveryFailed,
-    InvalidProducerEpochError,
-    InvalidProducerIdMappingError,
-    ProducerFencedError,
-    ProtocolError,
-    SeglogError,
-    TransactionAborted,
-    TransactionFenced,
-    TransactionUnanswered,
-    UnsupportedVersionError,
-)
+from seglog_protocol import errors, messages
 from seglog_protocol.messages import MessageT
 
 END_SECONDS: Final = 5.0
@@ -45,8 +31,8 @@ ID_BYTES_MAX: Final = 32_767
 PARTITIONS_A_REQUEST: Final = 1_000
 """The most partitions that one request makes part of a transaction: its header has a limit."""
 
-_FENCED: Final = ProducerFencedError, InvalidProducerEpochError, InvalidProducerIdMappingError
-_UNANSWERED: Final = ClientError, ProtocolError, AuthenticationError
+_FENCED: Final = errors.ProducerFencedError, errors.InvalidProducerEpochError, errors.InvalidProducerIdMappingError
+_UNANSWERED: Final = errors.ClientError, errors.ProtocolError, errors.AuthenticationError
 """Errors that are no answer of the broker to the request, which it may have served."""
 
 TIMEOUT_SECONDS_MAX: Final = (2**31 - 1) / 1000
@@ -120,9 +106,9 @@ class OpenTransaction:
         self.wanted.extend(new)
         return bool(new)
 
-    def ended(self) -> ClientError:
+    def ended(self) -> errors.ClientError:
         """The error of a call that came too late."""
-        return ClientError(
+        return errors.ClientError(
             f"the transaction of {self.transactional_id} has ended meanwhile, and this call is part of no other one: "
             "end a transaction when every call for it has returned"
         )
@@ -153,7 +139,7 @@ class TransactionCore:
         """None before the first transaction, and where the broker is to be asked for it again."""
         self.is_open = False
         self._open: OpenTransaction | None = None  # also None while it begins
-        self._fenced: TransactionFenced | None = None
+        self._fenced: errors.TransactionFenced | None = None
         self._is_doubtful = False  # whether a commit was asked for by a request that was not answered
         self._wanted: bool | None = None  # the end that was asked for, and not answered: whether it is a commit
         self._end: bool | None = None  # how the last transaction has ended, likewise
@@ -166,13 +152,13 @@ class TransactionCore:
         if self._fenced is not None:
             raise copied(self._fenced) from self._fenced
         if self._wanted is not None:
-            raise ClientError(
+            raise errors.ClientError(
                 f"{self._whether_committed}: call commit() before the next one begins"
                 if self._wanted
                 else self._to_be_aborted
             )
         if self.is_open:
-            raise ClientError(
+            raise errors.ClientError(
                 f"a transaction of {self.transactional_id} is open already: one transactional id has one at a time; "
                 "abort() ends it"
             )
@@ -183,7 +169,7 @@ class TransactionCore:
                 request = messages.InitProducerRequest(self.transactional_id, timeout_ms)
                 try:
                     reply = yield from self._patiently(request, messages.InitProducerReply)
-                except UnsupportedVersionError as error:
+                except errors.UnsupportedVersionError as error:
                     raise without_transactions(messages.ExtendTransactionRequest.api) from error
                 self.epoch = ProducerEpoch(reply.producer_id, reply.producer_epoch)
             self._end = None
@@ -244,7 +230,9 @@ class TransactionCore:
             return
         transaction = self._open
         if transaction is None:
-            raise ClientError(f"the transaction of {self.transactional_id} has not begun yet, or its client is closed")
+            raise errors.ClientError(
+                f"the transaction of {self.transactional_id} has not begun yet, or its client is closed"
+            )
         transaction.is_ending = True  # first: a call that does not see it is seen by the next line
         if not transaction.may_have_begun:
             self._close(self.epoch, is_commit=is_commit)
@@ -253,12 +241,12 @@ class TransactionCore:
         self._wanted = is_commit
         try:
             reply = yield from self._patiently(request, messages.EndTransactionReply)
-        except TransactionFenced:
+        except errors.TransactionFenced:
             self._close(None, is_commit=False)
             raise
         except _UNANSWERED as error:
             raise self._unanswered(error, is_commit=is_commit) from error
-        except SeglogError as error:
+        except errors.SeglogError as error:
             if error.retriable:
                 raise self._unanswered(error, is_commit=is_commit) from error
             self._close(None, is_commit=False)
@@ -301,8 +289,8 @@ class TransactionCore:
         """
         if self._wanted is not None and self._wanted is not is_commit:
             if self._wanted:
-                raise ClientError(f"{self._whether_committed}, so it cannot be aborted: call commit() again")
-            raise ClientError(self._to_be_aborted)
+                raise errors.ClientError(f"{self._whether_committed}, so it cannot be aborted: call commit() again")
+            raise errors.ClientError(self._to_be_aborted)
         if self.is_open:
             transaction = self._open
             if transaction is not None:
@@ -314,7 +302,7 @@ class TransactionCore:
             raise copied(self._fenced) from self._fenced
         if self._fenced is None and self._end is not is_commit:
             state = "open" if self._end is None else f"open: the last one was {'committed' if self._end else 'aborted'}"
-            raise ClientError(f"no transaction of {self.transactional_id} is {state}")
+            raise errors.ClientError(f"no transaction of {self.transactional_id} is {state}")
         return False
 
     @property
@@ -323,22 +311,26 @@ class TransactionCore:
         if self._fenced is not None:
             raise copied(self._fenced) from self._fenced
         if self._wanted is not None:
-            raise ClientError(f"{self._whether_committed}: call commit()" if self._wanted else self._to_be_aborted)
+            raise errors.ClientError(
+                f"{self._whether_committed}: call commit()" if self._wanted else self._to_be_aborted
+            )
         transaction = self._open
         if transaction is None:
             ended = "" if self._end is None else f": the last one was {'committed' if self._end else 'aborted'}"
-            raise ClientError(f"no transaction of {self.transactional_id} is open{ended}; each with block of it is one")
+            raise errors.ClientError(
+                f"no transaction of {self.transactional_id} is open{ended}; each with block of it is one"
+            )
         return transaction
 
-    def failed(self, cause: SeglogError) -> SeglogError:
+    def failed(self, cause: errors.SeglogError) -> errors.SeglogError:
         """The error of a transaction whose records were not all acknowledged, and which was aborted therefore."""
-        first = cause.failures[0][3] if isinstance(cause, DeliveryFailed) and cause.failures else cause
-        told = self._told(first) if isinstance(first, SeglogError) else cause
-        return told if isinstance(told, TransactionFenced) else self.aborted(cause)
+        first = cause.failures[0][3] if isinstance(cause, errors.DeliveryFailed) and cause.failures else cause
+        told = self._told(first) if isinstance(first, errors.SeglogError) else cause
+        return told if isinstance(told, errors.TransactionFenced) else self.aborted(cause)
 
-    def aborted(self, cause: SeglogError) -> TransactionAborted:
+    def aborted(self, cause: errors.SeglogError) -> errors.TransactionAborted:
         """The error of a transaction that was aborted because of ``cause``."""
-        return TransactionAborted(
+        return errors.TransactionAborted(
             f"the transaction of {self.transactional_id} was aborted, and nothing of it counts: do its work again in a "
             f"new one; the cause: {cause.message}",
             transactional_id=self.transactional_id,
@@ -352,9 +344,9 @@ class TransactionCore:
     def _whether_committed(self) -> str:
         return f"the broker has not answered yet whether the transaction of {self.transactional_id} is committed"
 
-    def _unanswered(self, cause: SeglogError, *, is_commit: bool) -> TransactionUnanswered:
+    def _unanswered(self, cause: errors.SeglogError, *, is_commit: bool) -> errors.TransactionUnanswered:
         end = "committed" if is_commit else "aborted"
-        return TransactionUnanswered(
+        return errors.TransactionUnanswered(
             f"the broker did not answer whether the transaction of {self.transactional_id} is {end}: call "
             f"{'commit' if is_commit else 'abort'}() again; the cause: {cause.message}",
             transactional_id=self.transactional_id,
@@ -367,7 +359,7 @@ class TransactionCore:
         self.epoch, self.is_open, self._wanted, self._end = epoch, False, None, is_commit
         self._open, self._is_doubtful = None, False
 
-    def _told(self, error: SeglogError, late: OpenTransaction | None = None) -> SeglogError:
+    def _told(self, error: errors.SeglogError, late: OpenTransaction | None = None) -> errors.SeglogError:
         """An error of the broker as the program gets it; where the producer is fenced, it stays so.
 
         ``late`` is the transaction of a request that may come too late: after this producer's own end of it.
@@ -381,7 +373,7 @@ class TransactionCore:
             if self._is_doubtful
             else "nothing of what was open counts"
         )
-        self._fenced = fenced = TransactionFenced(
+        self._fenced = fenced = errors.TransactionFenced(
             f"another producer has taken over the transactional id {self.transactional_id}, or its transaction was "
             f"aborted after {seconds_of(self.timeout_seconds)} or by an operator: {what_counts}; end this producer, or "
             "take the id back by a new client.transaction()",
@@ -406,7 +398,7 @@ class TransactionCore:
             try:
                 # A commit is repeated here alone, where it is known that there was one before.
                 reply, _ = yield from ask(request, reply_type, is_repeatable=not self._wanted, after_seconds=pause)
-            except SeglogError as error:
+            except errors.SeglogError as error:
                 told = self._told(error, part_of)
                 if told is not error:
                     raise told from error

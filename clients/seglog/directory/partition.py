@@ -15,16 +15,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from seglog.directory.segment import SegmentFile
 from seglog.directory.transactions import Transactions
+from seglog_protocol import checkpoint_files
 from seglog_protocol import segment_files as names
-from seglog_protocol.checkpoint_files import (
-    CLEANER_CHECKPOINT,
-    LEADER_EPOCH_CHECKPOINT,
-    LOG_START_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    MalformedCheckpointError,
-    decode_checkpoint,
-    decode_offsets,
-)
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError, UnknownPartitionError
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.isolation import Aborted
@@ -106,7 +98,7 @@ class PartitionFiles:
 
         segments, latest = self._look(look)
         earliest = min(self._earliest(segments), latest)
-        durable = self._checkpoint(RECOVERY_POINT_CHECKPOINT)
+        durable = self._checkpoint(checkpoint_files.RECOVERY_POINT_CHECKPOINT)
         return Ends(earliest, latest, max(earliest, min(durable, latest)))
 
     def stable_end(self, ends: Ends) -> int:
@@ -178,7 +170,7 @@ class PartitionFiles:
         except (KeyError, TypeError, ValueError):
             known, damaged, compacted_before = [], {}, 0
         known.sort(key=lambda gap: gap.start)
-        return Holes(known, max(compacted_before, self._checkpoint(CLEANER_CHECKPOINT)), damaged)
+        return Holes(known, max(compacted_before, self._checkpoint(checkpoint_files.CLEANER_CHECKPOINT)), damaged)
 
     def _state(self) -> dict[str, Any]:
         """Content of seglog's state file; empty where it is absent, as in Kafka's directories, or invalid."""
@@ -191,8 +183,10 @@ class PartitionFiles:
     def _checkpoint(self, name: str) -> int:
         """This partition's offset in a checkpoint of the log directory; 0 if it is missing or malformed."""
         try:
-            return decode_offsets((self._log_directory / name).read_bytes()).get((self.topic, self.partition), 0)
-        except (FileNotFoundError, MalformedCheckpointError):
+            return checkpoint_files.decode_offsets((self._log_directory / name).read_bytes()).get(
+                (self.topic, self.partition), 0
+            )
+        except (FileNotFoundError, checkpoint_files.MalformedCheckpointError):
             return 0
 
     def _earliest(self, segments: Mapping[int, str]) -> int:
@@ -202,7 +196,7 @@ class PartitionFiles:
         first = min(segments, default=0)  # or below, where the segments before it are missing
         first = min([first, *(gap.start for gap in self.holes().known if gap.reason == "missing" and gap.end == first)])
         known = max([first, *noted])
-        claimed = self._checkpoint(LOG_START_CHECKPOINT)
+        claimed = self._checkpoint(checkpoint_files.LOG_START_CHECKPOINT)
         if isinstance(state.get("log_start"), int):  # which seglog writes first
             return known if claimed > known and claimed != self._first_epoch_start() else max(claimed, known)
         last = max(segments, default=0)
@@ -214,9 +208,11 @@ class PartitionFiles:
     def _first_epoch_start(self) -> int | None:
         """Start of the first leader epoch, which Kafka moves with the log start; None if unknown."""
         try:
-            entries = decode_checkpoint((self._directory / LEADER_EPOCH_CHECKPOINT).read_bytes(), 2)
+            entries = checkpoint_files.decode_checkpoint(
+                (self._directory / checkpoint_files.LEADER_EPOCH_CHECKPOINT).read_bytes(), 2
+            )
             return int(entries[0][1]) if entries else None
-        except (FileNotFoundError, MalformedCheckpointError, ValueError):
+        except (FileNotFoundError, checkpoint_files.MalformedCheckpointError, ValueError):
             return None
 
     # --- Reading ------------------------------------------------------------------------------------------------------

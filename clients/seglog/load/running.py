@@ -21,14 +21,7 @@ from seglog.load.plan import CATCH_UP_SECONDS, Batches, Ended, Loop, Plan, Ticke
 from seglog.load.report import Report
 from seglog.raw import RawBatch
 from seglog.trio import Client, raw
-from seglog_protocol.errors import (
-    ClientError,
-    ClientTimeoutError,
-    DiskFullError,
-    NotReachableError,
-    SeglogError,
-    UnknownTopicError,
-)
+from seglog_protocol import errors
 from seglog_protocol.messages import FetchReply, TopicDescription
 
 ARRIVAL_SECONDS: Final = 5.0
@@ -51,14 +44,14 @@ async def run(plan: Plan, connect: Callable[[], Client]) -> Report:
     interrupted before anything was measured, and SeglogError when it cannot begin.
     """
     load = Load(plan)
-    failure: SeglogError | None = None
+    failure: errors.SeglogError | None = None
     report: Report | None = None
     async with trio.open_nursery() as nursery:
         await nursery.start(load.watch)
         with load.scope:
             try:
                 report = await load.run(connect)
-            except SeglogError as error:
+            except errors.SeglogError as error:
                 failure = error
         nursery.cancel_scope.cancel()
     if failure is not None:
@@ -113,7 +106,7 @@ class Load:
         is_ours = False
         try:
             self.topic = await client.describe_topic(name)
-        except UnknownTopicError:
+        except errors.UnknownTopicError:
             if plan.verb == "consume" and plan.topic is not None:
                 raise
             await client.create_topic(name, plan.partitions or 1)
@@ -127,7 +120,7 @@ class Load:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + REMOVAL_SECONDS) as scope:
             try:
                 await self.clients[0].delete_topic(name)
-            except SeglogError as error:
+            except errors.SeglogError as error:
                 self._notes.append(f"{name} could not be deleted: {error}")
         if scope.cancelled_caught:
             self._notes.append(f"{name} could not be deleted: no answer within {REMOVAL_SECONDS:g} s")
@@ -180,19 +173,19 @@ class Load:
         self.end("duration")
         self._answers.deadline = min(self._answers.deadline, trio.current_time() + _ANSWER_SECONDS)
 
-    async def _failed(self, error: SeglogError, attempts: int) -> bool:
+    async def _failed(self, error: errors.SeglogError, attempts: int) -> bool:
         """Count an error. Returns False when it ends the run; else True, after a backoff for ``attempts``."""
         self._count(error)
-        is_full = isinstance(error, DiskFullError)  # nobody frees it while a load waits
-        if is_full or not (error.retriable or isinstance(error, ClientTimeoutError | NotReachableError)):
+        is_full = isinstance(error, errors.DiskFullError)  # nobody frees it while a load waits
+        if is_full or not (error.retriable or isinstance(error, errors.ClientTimeoutError | errors.NotReachableError)):
             self.end("error")
             return False
         await trio.sleep(backoff_seconds(attempts))
         return True
 
-    def _count(self, error: SeglogError) -> None:
+    def _count(self, error: errors.SeglogError) -> None:
         """Count an error, and its time as part of the run."""
-        name = type(error).__name__ if isinstance(error, ClientError) else error.code
+        name = type(error).__name__ if isinstance(error, errors.ClientError) else error.code
         self.measurement.errors[name] += 1
         self.measurement.touch()
 
@@ -201,14 +194,14 @@ class Load:
     async def _measured(self) -> Report:
         """Run the load to its end, and report what was measured. Raises SeglogError for one that could not begin."""
         verbs = {"produce": self._produce, "consume": self._consume, "roundtrip": self._roundtrip}
-        failure: SeglogError | None = None
+        failure: errors.SeglogError | None = None
         self._is_measuring = True
         with self._answers:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_in_time)
                 try:
                     await verbs[self.plan.verb]()
-                except SeglogError as error:
+                except errors.SeglogError as error:
                     failure = error  # before the first record
                 nursery.cancel_scope.cancel()
         self.measurement.end()
@@ -232,7 +225,7 @@ class Load:
             for client in self.clients:
                 try:
                     await client.offsets(self.topic.name)  # the broker answers it after the appends before
-                except SeglogError as error:
+                except errors.SeglogError as error:
                     self._count(error)
             self.measurement.touch()
         if loop.ended_by is not None:
@@ -317,7 +310,7 @@ class Load:
                 ticket = ticket._replace(due=trio.current_time())  # waking late is not the broker's
             return ticket
 
-    async def _send(self, client: Client, batches: Batches, ticket: Ticket) -> SeglogError | None:
+    async def _send(self, client: Client, batches: Batches, ticket: Ticket) -> errors.SeglogError | None:
         """Send one batch; returns its error, if any."""
         measurement, partition = self.measurement, ticket.number % self.topic.partitions
         data = batches.make(ticket.records, time.time_ns() // 1_000_000)
@@ -325,11 +318,11 @@ class Load:
         try:
             batch = RawBatch(self.topic.name, partition, data)
             result = (await raw.append(client, [batch], ack=self.plan.ack))[0]
-        except SeglogError as error:
+        except errors.SeglogError as error:
             result = error
         # After a cancellation it stays in flight: its result is unknown.
         measurement.in_flight -= 1
-        if isinstance(result, SeglogError):
+        if isinstance(result, errors.SeglogError):
             return result
         measurement.sent.add(ticket.records, len(data))
         if self.plan.verb == "produce":
@@ -365,7 +358,7 @@ class Load:
             try:
                 await self._fetch(client, fetcher, on_batch)
                 attempts = 0
-            except SeglogError as error:
+            except errors.SeglogError as error:
                 if not await self._failed(error, attempts):
                     return
                 attempts += 1

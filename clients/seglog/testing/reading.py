@@ -7,11 +7,7 @@ from typing import Final
 from seglog.client import Client
 from seglog.core.records import Record
 from seglog.testing.errors import BrokerStoppedError
-from seglog_protocol.errors import (
-    ClientClosedError,
-    ConnectionLostError,
-    NotReachableError,
-)
+from seglog_protocol import errors
 
 WAIT_SECONDS: Final = 10.0
 """How long tests wait, if they do not say."""
@@ -23,7 +19,7 @@ POLL_SECONDS_MAX: Final = 0.05
 STABLE: Final = "Stable"
 """The state of a group whose members all have their partitions."""
 
-AWAY: Final = (BrokerStoppedError, ClientClosedError, ConnectionLostError, NotReachableError)
+AWAY: Final = (BrokerStoppedError, errors.ClientClosedError, errors.ConnectionLostError, errors.NotReachableError)
 """What is met while the broker is stopped, or as it stops."""
 
 SHOWN_MAX: Final = 5

@@ -11,25 +11,12 @@ from functools import cache
 from struct import error as StructError  # noqa: N812 - an exception
 from typing import Any, Final
 
+from seglog_protocol.kafka import wire_types
 from seglog_protocol.kafka.definitions import Definition, Field, StructDefinition, definition
 from seglog_protocol.kafka.errors import Malformed
 from seglog_protocol.kafka.source import ReaderSource, Run, WriterSource
 from seglog_protocol.kafka.structs import Struct, default_text, message_class, struct_classes
 from seglog_protocol.kafka.varints import ELEMENTS_IN_ALL_MAX, Refused
-from seglog_protocol.kafka.wire_types import (
-    FIXED,
-    HELPERS,
-    Array,
-    Data,
-    Fixed,
-    Length,
-    Member,
-    Records,
-    Structure,
-    Text,
-    TextLength,
-    WireType,
-)
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 Writer = Callable[[Any, bytearray, list[Any]], bytearray]
@@ -49,7 +36,9 @@ def message_reader(name: str, version: int, *, in_pieces: bool = False) -> Any:
     """
     out = ReaderSource(in_pieces=in_pieces)
     out.is_bounded = not definition(name).is_of_a_record
-    out.names.update(HELPERS, refusals=_REFUSALS, malformed=_Blame(name, version, out.fields), **struct_classes(name))
+    out.names.update(
+        wire_types.HELPERS, refusals=_REFUSALS, malformed=_Blame(name, version, out.fields), **struct_classes(name)
+    )
     with out.block("def generated(frame, p):"):
         with out.block("try:"):
             out("end = len(frame)")
@@ -67,7 +56,7 @@ def message_reader(name: str, version: int, *, in_pieces: bool = False) -> Any:
 def message_writer(name: str, version: int, *, in_pieces: bool = False) -> Any:
     """The ``Writer``, or ``WriterInPieces``, of a message, likewise."""
     out = WriterSource(in_pieces=in_pieces)
-    out.names.update(HELPERS)
+    out.names.update(wire_types.HELPERS)
     with out.block("def generated(message, w, chunks):"):
         out.begin_pieces()
         structure(name, version).write(out, "message")
@@ -105,7 +94,7 @@ def _reason(error: Exception) -> str:
     return "the frame ends here"
 
 
-def structure(name: str, version: int) -> Structure:
+def structure(name: str, version: int) -> wire_types.Structure:
     """The wire type of a whole message."""
     described = definition(name)
     if version not in described.versions:
@@ -115,13 +104,15 @@ def structure(name: str, version: int) -> Structure:
 
 def _structure(
     message: Definition, struct: StructDefinition, cls: type[Struct], version: int, *, null: int | None
-) -> Structure:
+) -> wire_types.Structure:
     members = [
-        Member(field.name, _field_type(message, field, version), field.tag if version in field.tagged else None)
+        wire_types.Member(
+            field.name, _field_type(message, field, version), field.tag if version in field.tagged else None
+        )
         for field in struct.fields
         if version in field.versions
     ]
-    return Structure(
+    return wire_types.Structure(
         cls,
         {field.name: default_text(field) for field in struct.fields},
         members,
@@ -130,7 +121,7 @@ def _structure(
     )
 
 
-def _field_type(message: Definition, field: Field, version: int) -> WireType:
+def _field_type(message: Definition, field: Field, version: int) -> wire_types.WireType:
     flexible = version in (message.flexible if field.flexible is None else field.flexible)
     nullable = version in field.nullable
     if field.is_struct and not field.is_array:
@@ -140,16 +131,18 @@ def _field_type(message: Definition, field: Field, version: int) -> WireType:
     if not field.is_array:
         return _single_type(message, field.type, version, flexible=flexible, nullable=nullable)
     element = _single_type(message, field.type.removeprefix("[]"), version, flexible=flexible, nullable=False)
-    return Array(Length("i", flexible=flexible, nullable=nullable), element)
+    return wire_types.Array(wire_types.Length("i", flexible=flexible, nullable=nullable), element)
 
 
-def _single_type(message: Definition, type_: str, version: int, *, flexible: bool, nullable: bool) -> WireType:
-    if type_ in FIXED:
-        return Fixed(FIXED[type_])
+def _single_type(
+    message: Definition, type_: str, version: int, *, flexible: bool, nullable: bool
+) -> wire_types.WireType:
+    if type_ in wire_types.FIXED:
+        return wire_types.Fixed(wire_types.FIXED[type_])
     if type_ in message.structs:
         cls = struct_classes(message.struct.name)[type_]
         return _structure(message, message.structs[type_], cls, version, null=None)
     if type_ == "string":
-        return Text(TextLength("h", flexible=flexible, nullable=nullable))
-    length = Length("i", flexible=flexible, nullable=nullable)
-    return Records(length) if type_ == "records" else Data(length)
+        return wire_types.Text(wire_types.TextLength("h", flexible=flexible, nullable=nullable))
+    length = wire_types.Length("i", flexible=flexible, nullable=nullable)
+    return wire_types.Records(length) if type_ == "records" else wire_types.Data(length)

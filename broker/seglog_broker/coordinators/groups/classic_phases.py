@@ -9,23 +9,9 @@ from enum import StrEnum
 from typing import Final
 
 from seglog_broker.coordinators.deadlines import Deadlines
-from seglog_broker.coordinators.groups.classic_members import (
-    ClassicMember,
-    ClassicMembers,
-    metadata_record,
-    restored_member,
-)
+from seglog_broker.coordinators.groups import classic_members, membership
 from seglog_broker.coordinators.groups.consumer_protocol import subscribed_topics
 from seglog_broker.coordinators.groups.group_memory import GROUP_BYTES, MEMBER_BYTES, NAME_BYTES
-from seglog_broker.coordinators.groups.membership import (
-    CONSUMER_PROTOCOL_TYPE,
-    TOLD_MAX,
-    JoinedMember,
-    JoinResult,
-    Limits,
-    SyncResult,
-    warn_of_silence,
-)
 from seglog_broker.coordinators.state_machine import Answer, Now, Outbox, Record, StateMachine
 from seglog_protocol.errors import GroupError, RebalanceInProgressError, UnknownMemberError
 from seglog_protocol.kafka.messages import GroupMetadataValue
@@ -52,7 +38,7 @@ class ClassicPhases(StateMachine):
     and who is to lead is in memory alone, as are requests that wait, and deadlines: after a restart members rejoin.
     """
 
-    def __init__(self, group_id: str, outbox: Outbox, limits: Callable[[], Limits]) -> None:
+    def __init__(self, group_id: str, outbox: Outbox, limits: Callable[[], membership.Limits]) -> None:
         super().__init__(group_id, outbox)
         self._limits = limits
         self.state = ClassicState.EMPTY
@@ -62,7 +48,7 @@ class ClassicPhases(StateMachine):
         self.protocol_type = ""  # of the members, or of the last ones; empty if there never were any
         self.protocol: str | None = None  # the assignor of the generation; None if that has no members
         self.leader = ""  # the id of the member that assigns; empty if there is none
-        self._members = ClassicMembers(group_id)
+        self._members = classic_members.ClassicMembers(group_id)
         self.pending: set[str] = set()
         """Ids that were given to consumers, which have not joined with them yet: ``add_pending``, ``drop_pending``."""
         self._pending_size = 0
@@ -92,7 +78,7 @@ class ClassicPhases(StateMachine):
             if member is not None:
                 self._members.set_assignment(member, bytes(written.assignment))
             elif written.group_instance_id not in self._members.id_of_instance:
-                self._members.add(restored_member(written, value.protocol or ""))
+                self._members.add(classic_members.restored_member(written, value.protocol or ""))
         if value.members:
             self.state = ClassicState.STABLE
             self.protocol, self.leader = value.protocol or "", value.leader or ""
@@ -106,7 +92,7 @@ class ClassicPhases(StateMachine):
     def _decide(self, generation: int, assignments: Mapping[str, bytes] | None, now: Now) -> None:
         """Decide the record of a generation, with all members and their assignments, or without members."""
         members = () if assignments is None else self._members
-        record = metadata_record(
+        record = classic_members.metadata_record(
             self.key, self.protocol_type, generation, self.protocol, self.leader, members, assignments or {}, now
         )
         self.outbox.records.append(record)
@@ -130,9 +116,9 @@ class ClassicPhases(StateMachine):
         if len(self._members) > self._limits().max_size:
             self.prepare_rebalance(now)  # those who join too late are turned away
 
-    def downgrade(self, members: Iterable[ClassicMember], generation: int, now: Now) -> None:
+    def downgrade(self, members: Iterable[classic_members.ClassicMember], generation: int, now: Now) -> None:
         """Take the place of a group of the consumer protocol, whose members, of ``generation``, all have to rejoin."""
-        self.protocol_type = CONSUMER_PROTOCOL_TYPE
+        self.protocol_type = membership.CONSUMER_PROTOCOL_TYPE
         for member in members:
             self._members.add(member)
             self.end_wait(member, now)
@@ -165,7 +151,7 @@ class ClassicPhases(StateMachine):
             for member in self._members:
                 self._members.set_assignment(member, b"")
                 if member.sync_answer is not None:
-                    self.reply(member.sync_answer, SyncResult(error=self.rebalance_in_progress()))
+                    self.reply(member.sync_answer, membership.SyncResult(error=self.rebalance_in_progress()))
                     member.sync_answer = None
                     if member.join_answer is None:
                         self.end_wait(member, now)
@@ -244,7 +230,7 @@ class ClassicPhases(StateMachine):
                 member.sync_answer = None
                 self.end_wait(member, now)
 
-    def _remove_late(self, member: ClassicMember, request: str) -> None:
+    def _remove_late(self, member: classic_members.ClassicMember, request: str) -> None:
         what = f"member {member.member_id!r} of group {self.key!r} did not {request} within the rebalance timeout"
         self.remove(member, self.gone(what, member.member_id))
 
@@ -269,10 +255,10 @@ class ClassicPhases(StateMachine):
         while True:
             member_id = self.sessions.pop_due(now.monotonic_ms)
             if member_id is not None:
-                if member_id not in self.pending and told < TOLD_MAX:
+                if member_id not in self.pending and told < membership.TOLD_MAX:
                     told += 1
                     member = self._members.by_id[member_id]
-                    warn_of_silence(self.key, member_id, member.client_id, member.session_timeout_ms)
+                    membership.warn_of_silence(self.key, member_id, member.client_id, member.session_timeout_ms)
                 self._end_session(member_id, now)
                 continue
             deadline = self._group_deadline_ms
@@ -303,21 +289,21 @@ class ClassicPhases(StateMachine):
             return self._join_deadline_ms
         return self._sync_deadline_ms if self.unsynced else None
 
-    def note_life(self, member: ClassicMember, now: Now) -> None:
+    def note_life(self, member: classic_members.ClassicMember, now: Now) -> None:
         """Restart the session timer of a member, unless a request of it waits."""
         if member.is_waiting:
             member.last_seen_ms = now.monotonic_ms
         else:
             self.end_wait(member, now)
 
-    def end_wait(self, member: ClassicMember, now: Now) -> None:
+    def end_wait(self, member: classic_members.ClassicMember, now: Now) -> None:
         """Restart the member's session timer."""
         member.last_seen_ms = now.monotonic_ms
         self.sessions.set(member.member_id, now.monotonic_ms + member.session_timeout_ms)
 
     # --- Members that go, and requests that wait ----------------------------------------------------------------------
 
-    def remove(self, member: ClassicMember, error: GroupError) -> None:
+    def remove(self, member: classic_members.ClassicMember, error: GroupError) -> None:
         """Remove a member; requests of it that wait get ``error``. A new leader is chosen from those that join next."""
         self._refuse_waits(member, error)
         self._members.remove(member)
@@ -345,7 +331,7 @@ class ClassicPhases(StateMachine):
             group=self.key,
         )
 
-    def rename(self, member: ClassicMember, member_id: str) -> None:
+    def rename(self, member: classic_members.ClassicMember, member_id: str) -> None:
         """Give a member another id, and all that it had under the old one. It waits for nothing."""
         old_id, was_unsynced = member.member_id, member.member_id in self.unsynced
         self._members.remove(member)
@@ -371,29 +357,31 @@ class ClassicPhases(StateMachine):
             self._pending_size -= len(member_id) + MEMBER_BYTES
             self.sessions.discard(member_id)
 
-    def _refuse_waits(self, member: ClassicMember, error: GroupError) -> None:
+    def _refuse_waits(self, member: classic_members.ClassicMember, error: GroupError) -> None:
         """Answer the requests of a member that wait with ``error``."""
         join_answer = self._members.set_join_answer(member, None)
         if join_answer is not None:
-            self.reply(join_answer, JoinResult(member.member_id, error=error))
+            self.reply(join_answer, membership.JoinResult(member.member_id, error=error))
         if member.sync_answer is not None:
-            self.reply(member.sync_answer, SyncResult(error=error))
+            self.reply(member.sync_answer, membership.SyncResult(error=error))
             member.sync_answer = None
 
-    def join_result(self, member: ClassicMember) -> JoinResult:
+    def join_result(self, member: classic_members.ClassicMember) -> membership.JoinResult:
         """The generation, as the member learns of it; with all members for the leader."""
         assert self.protocol is not None, "a generation with members has a protocol"
-        members: Sequence[JoinedMember] = ()
+        members: Sequence[membership.JoinedMember] = ()
         if member.member_id == self.leader:
             members = [
-                JoinedMember(other.member_id, other.instance_id, other.protocols[self.protocol])
+                membership.JoinedMember(other.member_id, other.instance_id, other.protocols[self.protocol])
                 for other in self._members
             ]
-        return JoinResult(member.member_id, self.generation, self.protocol_type, self.protocol, self.leader, members)
+        return membership.JoinResult(
+            member.member_id, self.generation, self.protocol_type, self.protocol, self.leader, members
+        )
 
-    def sync_result(self, member: ClassicMember) -> SyncResult:
+    def sync_result(self, member: classic_members.ClassicMember) -> membership.SyncResult:
         """Its assignment."""
-        return SyncResult(member.assignment, self.protocol_type, self.protocol)
+        return membership.SyncResult(member.assignment, self.protocol_type, self.protocol)
 
     # --- Subscriptions and replies ------------------------------------------------------------------------------------
 
@@ -401,13 +389,13 @@ class ClassicPhases(StateMachine):
         """Note which topics the members read."""
         if not self._members:
             self.subscribed_topics = frozenset()
-        elif self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        elif self.protocol_type != membership.CONSUMER_PROTOCOL_TYPE:
             self.subscribed_topics = None
         else:
             protocol = self.protocol or ""
             self.subscribed_topics = subscribed_topics(member.protocols[protocol] for member in self._members)
         self._subscribed_size = sum(len(name) + NAME_BYTES for name in self.subscribed_topics or ())
 
-    def reply(self, answer: Answer, result: JoinResult | SyncResult) -> None:
+    def reply(self, answer: Answer, result: membership.JoinResult | membership.SyncResult) -> None:
         """Decide the reply to a request."""
         self.outbox.replies.append((answer, result))

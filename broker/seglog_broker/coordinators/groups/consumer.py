@@ -8,33 +8,16 @@ it has, and only then others get them. A member epoch is that of the target assi
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from seglog_broker.coordinators.groups import consumer_member, membership
 from seglog_broker.coordinators.groups.assigned_group import AssignedGroup, GroupState
 from seglog_broker.coordinators.groups.assignors import NOTHING
 from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
 from seglog_broker.coordinators.groups.consumer_core import REVOCATION, SESSION, ConsumerCore
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic, describe_member
-from seglog_broker.coordinators.groups.consumer_member import (
-    AWAY_EPOCH,
-    JOINING_EPOCH,
-    LEFT_EPOCH,
-    Member,
-    MemberState,
-    Subscription,
-    has_only,
-)
 from seglog_broker.coordinators.groups.consumer_requests import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     check_heartbeat,
-)
-from seglog_broker.coordinators.groups.membership import (
-    CONSUMER_PROTOCOL_TYPE,
-    TOLD_MAX,
-    CommitCheck,
-    Each,
-    GroupDescription,
-    Limits,
-    warn_of_silence,
 )
 from seglog_broker.coordinators.groups.topics import Topics
 from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
@@ -58,7 +41,7 @@ class ConsumerGroup(AssignedGroup):
     """
 
     kind: Final = "consumer"
-    protocol_type: Final = CONSUMER_PROTOCOL_TYPE
+    protocol_type: Final = membership.CONSUMER_PROTOCOL_TYPE
     expires: Final = True
     """Without members and committed offsets it is forgotten."""
     share: Final = None
@@ -67,7 +50,7 @@ class ConsumerGroup(AssignedGroup):
         self,
         group_id: str,
         outbox: Outbox,
-        limits: Callable[[], Limits],
+        limits: Callable[[], membership.Limits],
         new_id: Callable[[], str],
         topics: Topics,
     ) -> None:
@@ -93,7 +76,7 @@ class ConsumerGroup(AssignedGroup):
         """Nothing: it is upgraded."""
         return no_steps()
 
-    def upgrade(self, members: Iterable[Member], generation: int, now: Now) -> None:
+    def upgrade(self, members: Iterable[consumer_member.Member], generation: int, now: Now) -> None:
         """Take the place of a classic group; its members stay, and have to rejoin. ``begin`` decides the records."""
         self._core.adopt(members, generation, now)
 
@@ -137,7 +120,7 @@ class ConsumerGroup(AssignedGroup):
             and limits.consumer_migration_policy in DOWNGRADE_POLICIES
         )
 
-    def described_as_classic(self, now: Now) -> GroupDescription:
+    def described_as_classic(self, now: Now) -> membership.GroupDescription:
         """A description as if all its members used the classic protocol."""
         return as_classic(self.describe(now), self.kind)
 
@@ -149,7 +132,7 @@ class ConsumerGroup(AssignedGroup):
             self._state.group_epoch,
             self._state.group_epoch if self.is_empty else self._state.assignment_epoch,
             self._core.preferred_assignor(),
-            Each(
+            membership.Each(
                 self.members,
                 lambda member: describe_member(
                     member,
@@ -169,7 +152,7 @@ class ConsumerGroup(AssignedGroup):
         Raises the GroupError that tells it what to do, or InvalidRequestError.
         """
         check_heartbeat(self.key, request, self._core.limits())
-        if request.member_epoch in {LEFT_EPOCH, AWAY_EPOCH}:
+        if request.member_epoch in {consumer_member.LEFT_EPOCH, consumer_member.AWAY_EPOCH}:
             result = self._leave(request, now)
         else:
             result = yield from self._live(request, now)
@@ -191,11 +174,11 @@ class ConsumerGroup(AssignedGroup):
             updated.progress.assigned if is_told else None,
         )
 
-    def _find_or_make(self, request: ConsumerHeartbeat) -> tuple[Member, Member | None]:
+    def _find_or_make(self, request: ConsumerHeartbeat) -> tuple[consumer_member.Member, consumer_member.Member | None]:
         """The member as it is, or a new one; and the static member whose place it takes."""
-        joins, instance_id = request.member_epoch == JOINING_EPOCH, request.instance_id
+        joins, instance_id = request.member_epoch == consumer_member.JOINING_EPOCH, request.instance_id
         if instance_id is not None and not joins:
-            member: Member | None = self._core.find_static(request.member_id, instance_id)
+            member: consumer_member.Member | None = self._core.find_static(request.member_id, instance_id)
         else:
             member = self._state.members.get(request.member_id)
         if member is None or (joins and self._state.static_member(instance_id) is not None):
@@ -206,14 +189,14 @@ class ConsumerGroup(AssignedGroup):
             self._check_epoch(member, request)
         return member, None
 
-    def _check_epoch(self, member: Member, request: ConsumerHeartbeat) -> None:
+    def _check_epoch(self, member: consumer_member.Member, request: ConsumerHeartbeat) -> None:
         """Raise FencedMemberEpochError, except to a member that did not get the answer with its epoch."""
         progress, epoch = member.progress, request.member_epoch
         if epoch == progress.epoch:
-            fenced = progress.state is MemberState.UNKNOWN and request.owned != NOTHING
+            fenced = progress.state is consumer_member.MemberState.UNKNOWN and request.owned != NOTHING
         else:
             lost_answer = epoch == progress.previous_epoch < progress.epoch
-            fenced = not lost_answer or not has_only(request.owned, progress.assigned)
+            fenced = not lost_answer or not consumer_member.has_only(request.owned, progress.assigned)
         if fenced:
             raise FencedMemberEpochError(
                 f"member {member.member_id!r} of group {self.key!r} has epoch {member.epoch} and came with {epoch}:"
@@ -226,9 +209,9 @@ class ConsumerGroup(AssignedGroup):
             member = self._core.find(request.member_id)
         else:
             member = self._core.find_static(request.member_id, request.instance_id)
-        if request.member_epoch == AWAY_EPOCH:
+        if request.member_epoch == consumer_member.AWAY_EPOCH:
             self._core.deadlines.discard(REVOCATION + member.member_id)
-            away = member.progress._replace(epoch=AWAY_EPOCH, revoking=NOTHING)
+            away = member.progress._replace(epoch=consumer_member.AWAY_EPOCH, revoking=NOTHING)
             progress = finished(away.following(member.progress))
             self._state.put_member(member._replace(progress=progress))
         else:
@@ -243,7 +226,7 @@ class ConsumerGroup(AssignedGroup):
         now: Now,  # noqa: ARG002 - no heartbeat, other than in classic groups
         *,
         in_transaction: bool = False,
-    ) -> CommitCheck | None:
+    ) -> membership.CommitCheck | None:
         """Raise the GroupError for a commit of no member, or with an epoch that is not there yet.
 
         A member that does not know its epoch yet may commit for the partitions that it has owned since the epoch in its
@@ -276,7 +259,7 @@ class ConsumerGroup(AssignedGroup):
             if epoch != member.epoch:
                 raise self._other_epoch(member, epoch)
 
-    def _other_epoch(self, member: Member, epoch: int) -> GroupError:
+    def _other_epoch(self, member: consumer_member.Member, epoch: int) -> GroupError:
         """The error for a member that sends another epoch than its own."""
         if member.classic is not None:
             return self._core.illegal_generation(member, epoch)
@@ -294,10 +277,10 @@ class ConsumerGroup(AssignedGroup):
         while (key := self._core.deadlines.pop_due(now.monotonic_ms)) is not None:
             purpose, _, member_id = key.partition(" ")
             gone[member_id] = None
-            if f"{purpose} " == SESSION and len(gone) <= TOLD_MAX:
+            if f"{purpose} " == SESSION and len(gone) <= membership.TOLD_MAX:
                 member = self._core.find(member_id)
                 timeout_ms = self._core.session_timeout_ms(member)
-                warn_of_silence(self._state.group_id, member_id, member.subscription.client_id, timeout_ms)
+                membership.warn_of_silence(self._state.group_id, member_id, member.subscription.client_id, timeout_ms)
         if gone:
             self._core.remove(gone, now)
             self._state.journal.append()
@@ -318,10 +301,10 @@ class ConsumerGroup(AssignedGroup):
             self._core.empty_since_ms = now.wall_ms
 
 
-def _updated(subscription: Subscription, request: ConsumerHeartbeat) -> Subscription:
+def _updated(subscription: consumer_member.Subscription, request: ConsumerHeartbeat) -> consumer_member.Subscription:
     """A member's subscription with the changes of a request."""
     said, before = request, subscription
-    return Subscription(
+    return consumer_member.Subscription(
         before.instance_id if said.instance_id is None else said.instance_id,
         before.rack_id if said.rack_id is None else said.rack_id,
         said.client_id,

@@ -7,28 +7,14 @@ It is never the leader. Its generation is its member epoch.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from seglog_broker.coordinators.groups import membership
 from seglog_broker.coordinators.groups.classic_members import protocols_by_name
 from seglog_broker.coordinators.groups.consumer_core import JOIN, SYNC, ConsumerCore
 from seglog_broker.coordinators.groups.consumer_member import ClassicProtocols, Member, MemberState, Subscription
 from seglog_broker.coordinators.groups.consumer_protocol import ClassicSubscription, read_subscription, write_assignment
-from seglog_broker.coordinators.groups.membership import (
-    CONSUMER_PROTOCOL_TYPE,
-    JoinRequest,
-    JoinResult,
-    LeaveResult,
-    LeavingMember,
-    SyncRequest,
-    SyncResult,
-    member_id_required,
-)
 from seglog_broker.coordinators.groups.topics import by_id, by_name
 from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
-from seglog_protocol.errors import (
-    GroupError,
-    InconsistentGroupProtocolError,
-    RebalanceInProgressError,
-    UnknownMemberError,
-)
+from seglog_protocol import errors
 from seglog_protocol.steps import Steps
 
 
@@ -40,21 +26,21 @@ class ClassicMembership:
     _outbox: Outbox
     _new_id: Callable[[], str]
 
-    def join(self, request: JoinRequest, answer: Answer, now: Now) -> Steps[None]:
+    def join(self, request: membership.JoinRequest, answer: Answer, now: Now) -> Steps[None]:
         """Add a member, or reconcile one towards its target assignment; ``answer`` gets a JoinResult."""
         try:
             result = yield from self._join(request, now)
-        except GroupError as error:
-            result = JoinResult(request.member_id, error=error)
+        except errors.GroupError as error:
+            result = membership.JoinResult(request.member_id, error=error)
         self._core.state.journal.append()
         self._outbox.replies.append((answer, result))
 
-    def sync(self, request: SyncRequest, answer: Answer, now: Now) -> Steps[None]:
+    def sync(self, request: membership.SyncRequest, answer: Answer, now: Now) -> Steps[None]:
         """Answer with the member's current assignment: ``answer`` gets a SyncResult."""
         try:
             result = yield from self._sync(request, now)
-        except GroupError as error:
-            result = SyncResult(error=error)
+        except errors.GroupError as error:
+            result = membership.SyncResult(error=error)
         self._outbox.replies.append((answer, result))
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now: Now) -> None:
@@ -66,20 +52,20 @@ class ClassicMembership:
         if self._core.is_behind(member):
             raise self._join_again(member, now)
 
-    def leave(self, members: Sequence[LeavingMember], now: Now) -> list[LeaveResult]:
+    def leave(self, members: Sequence[membership.LeavingMember], now: Now) -> list[membership.LeaveResult]:
         """End memberships, those of the consumer protocol too, as admins do; one result for each, in order."""
         results = []
         gone: dict[str, None] = {}
         for leaving in members:
-            error: GroupError | None = None
+            error: errors.GroupError | None = None
             try:
                 member = self._find_leaving(leaving)
                 if member.member_id in gone:
                     raise self._core.unknown(f"member {member.member_id!r}", member.member_id)
                 gone[member.member_id] = None
-            except GroupError as refused:
+            except errors.GroupError as refused:
                 error = refused
-            results.append(LeaveResult(leaving.member_id, leaving.instance_id, error))
+            results.append(membership.LeaveResult(leaving.member_id, leaving.instance_id, error))
         if gone:
             self._core.remove(gone, now)
             self._core.state.journal.append()
@@ -87,7 +73,7 @@ class ClassicMembership:
 
     # --- Joining ------------------------------------------------------------------------------------------------------
 
-    def _join(self, request: JoinRequest, now: Now) -> Steps[JoinResult]:
+    def _join(self, request: membership.JoinRequest, now: Now) -> Steps[membership.JoinResult]:
         """A JoinGroup of a classic member in a group of the consumer protocol."""
         core, group_id = self._core, self._core.group_id
         request.check(group_id, core.limits())
@@ -100,7 +86,7 @@ class ClassicMembership:
         if not request.member_id and request.instance_id is None and request.needs_known_member_id:
             core.check_size()
             member_id = request.new_member_id(self._new_id())
-            return member_id_required(group_id, member_id)
+            return membership.member_id_required(group_id, member_id)
         member, replaced = self._find_or_make(request)
         subscription = Subscription(
             request.instance_id,
@@ -116,9 +102,11 @@ class ClassicMembership:
         updated = yield from core.settle(member, subscription, False, owned, now)
         core.deadlines.discard(JOIN + updated.member_id)
         core.deadlines.set(SYNC + updated.member_id, now.monotonic_ms + subscription.rebalance_timeout_ms)
-        return JoinResult(updated.member_id, updated.epoch, CONSUMER_PROTOCOL_TYPE, next(iter(protocols)))
+        return membership.JoinResult(
+            updated.member_id, updated.epoch, membership.CONSUMER_PROTOCOL_TYPE, next(iter(protocols))
+        )
 
-    def _find_or_make(self, request: JoinRequest) -> tuple[Member, Member | None]:
+    def _find_or_make(self, request: membership.JoinRequest) -> tuple[Member, Member | None]:
         """The member as it is, or a new one; and the static member whose place it takes."""
         core, member_id, instance_id = self._core, request.member_id, request.instance_id
         if member_id and instance_id is not None:
@@ -130,10 +118,10 @@ class ClassicMembership:
     def _read(self, protocol_type: str, protocols: Mapping[str, bytes]) -> Steps[ClassicSubscription]:
         """The consumer's subscription, which is the same for each assignor but for its user data."""
         said = None
-        if protocols and protocol_type == CONSUMER_PROTOCOL_TYPE:
+        if protocols and protocol_type == membership.CONSUMER_PROTOCOL_TYPE:
             said = yield from read_subscription(next(iter(protocols.values())))
         if said is None:
-            raise InconsistentGroupProtocolError(
+            raise errors.InconsistentGroupProtocolError(
                 f"group {self._core.group_id!r} has members of the consumer protocol: only consumers can join it, with"
                 " the protocol type consumer and metadata that names their topics",
                 group=self._core.group_id,
@@ -148,7 +136,7 @@ class ClassicMembership:
                 names = {name for name, _ in member.classic.protocols}
                 shared = names if shared is None else shared & names
         if shared is not None and shared.isdisjoint(protocols):
-            raise InconsistentGroupProtocolError(
+            raise errors.InconsistentGroupProtocolError(
                 f"the assignors {', '.join(protocols)} are not among those that all classic members of group"
                 f" {self._core.group_id!r} have: {', '.join(sorted(shared))}; give the consumer one of these",
                 group=self._core.group_id,
@@ -156,13 +144,16 @@ class ClassicMembership:
 
     # --- Members that are there ---------------------------------------------------------------------------------------
 
-    def _sync(self, request: SyncRequest, now: Now) -> Steps[SyncResult]:
+    def _sync(self, request: membership.SyncRequest, now: Now) -> Steps[membership.SyncResult]:
         core = self._core
         member = self._find(request.member_id, request.generation, request.instance_id)
         assert member.classic is not None
         protocol = member.classic.first
-        if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol not in (None, protocol):
-            raise InconsistentGroupProtocolError(
+        if request.protocol_type not in (None, membership.CONSUMER_PROTOCOL_TYPE) or request.protocol not in (
+            None,
+            protocol,
+        ):
+            raise errors.InconsistentGroupProtocolError(
                 f"member {member.member_id!r} of group {core.group_id!r} was told the protocol type consumer and the"
                 f" assignor {protocol}, and came with others: join again",
                 group=core.group_id,
@@ -173,15 +164,15 @@ class ClassicMembership:
         core.deadlines.discard(SYNC + member.member_id)
         core.live_on(member, now)
         assignment = yield from write_assignment(by_name(member.progress.assigned, core.topics))
-        return SyncResult(assignment, CONSUMER_PROTOCOL_TYPE, protocol)
+        return membership.SyncResult(assignment, membership.CONSUMER_PROTOCOL_TYPE, protocol)
 
-    def _join_again(self, member: Member, now: Now) -> GroupError:
+    def _join_again(self, member: Member, now: Now) -> errors.GroupError:
         """Tells a member to rejoin, for which it has its rebalance timeout from the first time on."""
         key = JOIN + member.member_id
         if key not in self._core.deadlines:
             self._core.deadlines.set(key, now.monotonic_ms + member.subscription.rebalance_timeout_ms)
         group_id = self._core.group_id
-        return RebalanceInProgressError(f"group {group_id!r} rebalances: join again", group=group_id)
+        return errors.RebalanceInProgressError(f"group {group_id!r} rebalances: join again", group=group_id)
 
     def _find(self, member_id: str, generation: int, instance_id: str | None) -> Member:
         """A classic member. Raises UnknownMemberError, FencedInstanceError, or IllegalGenerationError."""
@@ -192,7 +183,7 @@ class ClassicMembership:
             raise core.illegal_generation(member, generation)
         return member
 
-    def _find_leaving(self, leaving: LeavingMember) -> Member:
+    def _find_leaving(self, leaving: membership.LeavingMember) -> Member:
         core, instance_id = self._core, leaving.instance_id
         if instance_id is None:
             return core.find(leaving.member_id)
@@ -203,7 +194,7 @@ class ClassicMembership:
 
     def _check_classic(self, member: Member) -> Member:
         if member.classic is None:
-            raise UnknownMemberError(
+            raise errors.UnknownMemberError(
                 f"member {member.member_id!r} of group {self._core.group_id!r} uses the consumer protocol: rejoin with"
                 " an empty member id",
                 group=self._core.group_id,

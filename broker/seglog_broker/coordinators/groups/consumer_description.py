@@ -3,14 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from seglog_broker.coordinators.groups import membership
 from seglog_broker.coordinators.groups.assignors import Assignment, merged
 from seglog_broker.coordinators.groups.consumer_member import Member
 from seglog_broker.coordinators.groups.consumer_protocol import encode_assignment, encode_subscription
-from seglog_broker.coordinators.groups.membership import (
-    Each,
-    GroupDescription,
-    MemberDescription,
-)
 from seglog_broker.coordinators.groups.topics import Topics
 
 
@@ -85,9 +81,9 @@ def _with_names(assignment: Assignment, topics: Topics) -> list[PartitionsOfTopi
     return sorted(found, key=lambda partitions: partitions.topic)
 
 
-def as_classic(group: ConsumerGroupDescription, kind: str) -> GroupDescription:
+def as_classic(group: ConsumerGroupDescription, kind: str) -> membership.GroupDescription:
     """The group described as a classic one: subscriptions and assignments as classic members encode them."""
-    return GroupDescription(
+    return membership.GroupDescription(
         group.group,
         kind,
         group.state,
@@ -95,12 +91,12 @@ def as_classic(group: ConsumerGroupDescription, kind: str) -> GroupDescription:
         kind,
         group.assignor,
         "",
-        Each(range(len(group.members)), lambda number: _as_classic_member(group.members[number])),
+        membership.Each(range(len(group.members)), lambda number: _as_classic_member(group.members[number])),
     )
 
 
-def _as_classic_member(member: ConsumerMemberDescription) -> MemberDescription:
-    return MemberDescription(
+def _as_classic_member(member: ConsumerMemberDescription) -> membership.MemberDescription:
+    return membership.MemberDescription(
         member.member_id,
         member.instance_id,
         member.client_id,

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from seglog_broker.coordinators.groups import group_memory
 from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
 from seglog_broker.coordinators.groups.consumer_member import LEFT_EPOCH, Member, Progress, Subscription
 from seglog_broker.coordinators.groups.consumer_records import (
@@ -17,15 +18,6 @@ from seglog_broker.coordinators.groups.consumer_records import (
     RecordType,
     Value,
     topics_in,
-)
-from seglog_broker.coordinators.groups.group_memory import (
-    GROUP_BYTES,
-    MEMBER_BYTES,
-    NAME_BYTES,
-    NUMBER_BYTES,
-    PARTITION_BYTES,
-    TOPIC_BYTES,
-    size_of_protocols,
 )
 from seglog_broker.coordinators.groups.shared_topics import SharedTopics
 from seglog_broker.coordinators.state_machine import Outbox, Record
@@ -90,23 +82,25 @@ class _NameSets:
 
 def size_of_names(names: Collection[str]) -> int:
     """Bytes that they take of the budget for members."""
-    return sum(map(len, names)) + NAME_BYTES * len(names)
+    return sum(map(len, names)) + group_memory.NAME_BYTES * len(names)
 
 
 def size_of_member(member: Member) -> int:
     """Bytes that it takes of the budget for members, without the names of its topics."""
     said = member.subscription
     named = (member.member_id, said.instance_id or "", said.rack_id or "", said.client_id, said.regex)
-    size = MEMBER_BYTES + sum(map(len, named))
+    size = group_memory.MEMBER_BYTES + sum(map(len, named))
     if said.classic is not None:
-        size += size_of_protocols(said.classic.protocols)
+        size += group_memory.size_of_protocols(said.classic.protocols)
     progress = member.progress
-    size += TOPIC_BYTES * len(progress.revoking) + PARTITION_BYTES * len(progress.since)
-    return size + (TOPIC_BYTES * len(progress.assigned) if progress.since else _size_of_target(progress.assigned))
+    size += group_memory.TOPIC_BYTES * len(progress.revoking) + group_memory.PARTITION_BYTES * len(progress.since)
+    return size + (
+        group_memory.TOPIC_BYTES * len(progress.assigned) if progress.since else _size_of_target(progress.assigned)
+    )
 
 
 def _size_of_target(target: Assignment) -> int:
-    return TOPIC_BYTES * len(target) + NUMBER_BYTES * sum(map(len, target.values()))
+    return group_memory.TOPIC_BYTES * len(target) + group_memory.NUMBER_BYTES * sum(map(len, target.values()))
 
 
 class ConsumerState:
@@ -144,7 +138,7 @@ class ConsumerState:
         self.moves = 0
         """Counts changes of members' current assignments."""
         self._owners: Final[dict[tuple[bytes, int], str]] = {}
-        self._size = GROUP_BYTES + len(group_id)
+        self._size = group_memory.GROUP_BYTES + len(group_id)
         self._pace: Final = Pace()  # of records from the log
 
     @property
@@ -352,10 +346,10 @@ class ConsumerState:
     def _keep_matched(self, regex: str, matched: MatchedTopics | None) -> None:
         before = self.matched.pop(regex, None)
         if before is not None:
-            self._size -= MEMBER_BYTES + len(regex) + NAME_BYTES * len(before.topics)
+            self._size -= group_memory.MEMBER_BYTES + len(regex) + group_memory.NAME_BYTES * len(before.topics)
             self.name_sets.discount(before.topics)
         if matched is not None:
-            self._size += MEMBER_BYTES + len(regex) + NAME_BYTES * len(matched.topics)
+            self._size += group_memory.MEMBER_BYTES + len(regex) + group_memory.NAME_BYTES * len(matched.topics)
             self.name_sets.count(matched.topics)
             self.matched[regex] = matched
 

@@ -5,12 +5,7 @@ from typing import Final, Generic, NamedTuple, TypeVar, overload
 
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, size_of_protocols
 from seglog_broker.logger import get_logger
-from seglog_protocol.errors import (
-    InconsistentGroupProtocolError,
-    InvalidSessionTimeoutError,
-    MemberIdRequiredError,
-    SeglogError,
-)
+from seglog_protocol import errors
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 """The protocol type of groups whose members share the partitions of topics."""
@@ -96,14 +91,14 @@ class JoinRequest(NamedTuple):
     def check(self, group: str, limits: Limits) -> None:
         """Raise InvalidSessionTimeoutError for one not allowed, InconsistentGroupProtocolError for many assignors."""
         if len(self.protocols) > PROTOCOLS_MAX:
-            raise InconsistentGroupProtocolError(
+            raise errors.InconsistentGroupProtocolError(
                 f"a member of group {group!r} names {len(self.protocols):,} assignors, of at most {PROTOCOLS_MAX}: give"
                 " the consumer those that it uses",
                 group=group,
             )
         minimum, maximum = limits.min_session_timeout_ms, limits.max_session_timeout_ms
         if not minimum <= self.session_timeout_ms <= maximum:
-            raise InvalidSessionTimeoutError(
+            raise errors.InvalidSessionTimeoutError(
                 f"the session timeout of {self.session_timeout_ms:,} ms is not between group.min.session.timeout.ms"
                 f" ({minimum:,}) and group.max.session.timeout.ms ({maximum:,}): give the consumer another one",
                 group=group,
@@ -131,12 +126,12 @@ class JoinResult(NamedTuple):
     members: Sequence[JoinedMember] = ()
     """For the leader alone."""
     skip_assignment: bool = False
-    error: SeglogError | None = None
+    error: errors.SeglogError | None = None
 
 
 def member_id_required(group: str, member_id: str) -> JoinResult:
     """The result for a new dynamic member: the id to join again with."""
-    error = MemberIdRequiredError(
+    error = errors.MemberIdRequiredError(
         f"group {group!r} has an id for the new member: join again with {member_id!r}", group=group, member_id=member_id
     )
     return JoinResult(member_id, error=error)
@@ -160,7 +155,7 @@ class SyncResult(NamedTuple):
     assignment: bytes = b""
     protocol_type: str | None = None
     protocol: str | None = None
-    error: SeglogError | None = None
+    error: errors.SeglogError | None = None
 
 
 class LeavingMember(NamedTuple):
@@ -175,7 +170,7 @@ class LeaveResult(NamedTuple):
 
     member_id: str
     instance_id: str | None
-    error: SeglogError | None = None
+    error: errors.SeglogError | None = None
 
 
 # --- Descriptions -----------------------------------------------------------------------------------------------------

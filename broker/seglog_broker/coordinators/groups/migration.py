@@ -8,6 +8,7 @@ generation goes back.
 from collections.abc import Callable
 from typing import Final
 
+from seglog_broker.coordinators.groups import consumer_protocol
 from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.classic_members import ClassicMember, protocols_by_name
@@ -18,12 +19,6 @@ from seglog_broker.coordinators.groups.consumer_member import (
     MemberState,
     Progress,
     Subscription,
-)
-from seglog_broker.coordinators.groups.consumer_protocol import (
-    ClassicSubscription,
-    encode_assignment,
-    read_assignment,
-    read_subscription,
 )
 from seglog_broker.coordinators.groups.membership import CONSUMER_PROTOCOL_TYPE, Limits
 from seglog_broker.coordinators.groups.topics import Topics, by_id, by_name
@@ -79,16 +74,16 @@ def _as_it_is(group: ClassicGroup) -> tuple[object, ...]:
 
 def _consumer_members(group: ClassicGroup, limits: Callable[[], Limits], topics: Topics) -> Steps[list[Member]]:
     _check_upgrade(group, limits())
-    read: dict[bytes, ClassicSubscription | None] = {}  # members of one application send the same
+    read: dict[bytes, consumer_protocol.ClassicSubscription | None] = {}  # members of one application send the same
     taken: set[tuple[bytes, int]] = set()
     made: list[Member] = []
     for member in list(group.members.values()):
         # For the assignor of the generation; for its own first one if the group has none yet.
         metadata = member.protocols.get(group.protocol or "", next(iter(member.protocols.values())))
         if metadata not in read:
-            read[metadata] = yield from read_subscription(metadata)
+            read[metadata] = yield from consumer_protocol.read_subscription(metadata)
         said = read[metadata]
-        had = yield from read_assignment(member.assignment)
+        had = yield from consumer_protocol.read_assignment(member.assignment)
         if said is None or had is None:
             reason = f"what {member.member_id!r} says of itself, or was assigned, is not in Kafka's format"
             raise _not_upgraded(group.key, reason)
@@ -126,7 +121,7 @@ def _not_upgraded(group: str, reason: str) -> UnknownGroupError:
     )
 
 
-def _consumer_member(member: ClassicMember, said: ClassicSubscription, progress: Progress) -> Member:
+def _consumer_member(member: ClassicMember, said: consumer_protocol.ClassicSubscription, progress: Progress) -> Member:
     subscription = Subscription(
         member.instance_id,
         said.rack_id,
@@ -163,5 +158,5 @@ def _classic_member(member: Member, topics: Topics, now: Now) -> ClassicMember:
         said.rebalance_timeout_ms,
         protocols_by_name(classic.protocols),
         now.monotonic_ms,
-        assignment=encode_assignment(by_name(member.progress.assigned, topics)),
+        assignment=consumer_protocol.encode_assignment(by_name(member.progress.assigned, topics)),
     )

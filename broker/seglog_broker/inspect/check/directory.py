@@ -26,16 +26,10 @@ from seglog_broker.inspect.findings import (
     Severity,
     Totals,
 )
+from seglog_broker.storage.directory import identity
 from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids
 from seglog_broker.storage.directory.dynamic_configs import read_dynamic_configs
-from seglog_broker.storage.directory.identity import (
-    FORMAT_CONTENT,
-    FORMAT_VERSION,
-    decode_properties,
-    decode_trusted_time,
-    root_names,
-)
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER, expected_partitions, signs_of_kafka
 from seglog_broker.storage.directory.topic_admin import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
@@ -115,16 +109,16 @@ def _refuse_unless_log_directory(fs: FileSystem, path: str) -> None:
     try:
         if not fs.stat(path).is_directory:
             raise RefusedError(f"{path} is a file: name a log directory, or use seglogd dump for files")
-        names = root_names(fs, path)
+        names = identity.root_names(fs, path)
         if not is_log_directory(fs, path, names):
             if is_partition_directory(names):
                 raise RefusedError(f"{path} is one partition: name the log directory that it lies in")
             raise RefusedError(f"{path} is not a log directory: it holds no file of seglog or Kafka")
         if filenames.FORMAT_FILE in names:
             text = read_file(fs, f"{path}/{filenames.FORMAT_FILE}").decode(errors="replace").strip()
-            if not text.isdigit() or int(text) > FORMAT_VERSION:
+            if not text.isdigit() or int(text) > identity.FORMAT_VERSION:
                 raise RefusedError(
-                    f"{path} has format {text[:20]!r}, this seglog knows formats up to {FORMAT_VERSION}: "
+                    f"{path} has format {text[:20]!r}, this seglog knows formats up to {identity.FORMAT_VERSION}: "
                     "use the version that wrote it"
                 )
     except FileNotFoundError:
@@ -161,7 +155,7 @@ class _DirectoryCheck:
 
     def run(self) -> Iterator[Report]:
         """Findings and repairs of the directory's own files, then those of each partition, then the totals."""
-        names = root_names(self._fs, self._path)
+        names = identity.root_names(self._fs, self._path)
         directories = [name for name in names if is_directory(self._fs, self._path_of(name))]
         self._is_clean = filenames.CLEAN_SHUTDOWN_FILE in names
         yield from self._check_own_files(names, directories)
@@ -201,18 +195,18 @@ class _DirectoryCheck:
         """Findings of the files that say whose directory this is, and in which format."""
         name = filenames.META_PROPERTIES_FILE
         if name in names:
-            version = decode_properties(read_file(self._fs, self._path_of(name))).get("version", "0")
+            version = identity.decode_properties(read_file(self._fs, self._path_of(name))).get("version", "0")
             if version not in {"0", "1"}:
                 yield self._finding(Code.IDENTITY_WRONG, name, f"has version {version!r}")
         elif directories or filenames.REGISTRY_FILE in names:
             yield self._finding(Code.IDENTITY_MISSING, name, "is not there, and data is")
 
         name = filenames.FORMAT_FILE
-        if name in names and read_file(self._fs, self._path_of(name)) != FORMAT_CONTENT:
+        if name in names and read_file(self._fs, self._path_of(name)) != identity.FORMAT_CONTENT:
             finding = self._finding(Code.FORMAT_WRONG, name, "is not written as seglog writes it")
             yield finding
             if self._options.repair:
-                yield self._write(name, FORMAT_CONTENT, f"has format {FORMAT_VERSION}", finding)
+                yield self._write(name, identity.FORMAT_CONTENT, f"has format {identity.FORMAT_VERSION}", finding)
         for name, (code, read) in _READERS.items():
             if name in names:
                 try:
@@ -222,7 +216,7 @@ class _DirectoryCheck:
         name = filenames.CLOCK_FILE
         if name in names:
             try:
-                decode_trusted_time(read_file(self._fs, self._path_of(name)))
+                identity.decode_trusted_time(read_file(self._fs, self._path_of(name)))
             except MalformedJsonError as error:
                 finding = self._finding(Code.CLOCK_MALFORMED, name, str(error))
                 yield finding

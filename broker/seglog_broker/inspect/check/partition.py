@@ -21,14 +21,7 @@ from seglog_broker.storage.log.end_marks import LogMarks
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.partition_files import log_base
 from seglog_broker.storage.log.truncation import believed_start
-from seglog_broker.storage.segment.checksum import (
-    MalformedChecksumError,
-    SegmentChecksum,
-    checksum_path,
-    encode_segment_checksum,
-    measure_segment,
-    read_segment_checksum,
-)
+from seglog_broker.storage.segment import checksum
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.storage.segment.log_verifier import LogVerifier
 from seglog_protocol import segment_files as names
@@ -150,8 +143,8 @@ class _Checksums:
     ``stored`` is None if the file is malformed or outdated.
     """
 
-    stored: SegmentChecksum | None
-    measured: SegmentChecksum
+    stored: checksum.SegmentChecksum | None
+    measured: checksum.SegmentChecksum
     is_malformed: bool = False
 
 
@@ -296,23 +289,23 @@ class _PartitionCheck:
     def _checksum_of(self, base: int) -> _Checksums | None:
         if names.segment_file_name(base, names.CHECKSUM_SUFFIX) not in self._names:
             return None
-        measured = measure_segment(self._fs, self._path, base)
+        measured = checksum.measure_segment(self._fs, self._path, base)
         try:
-            stored = read_segment_checksum(self._fs, self._path, base)
-        except MalformedChecksumError as error:
-            path = checksum_path(self._path, base)
+            stored = checksum.read_segment_checksum(self._fs, self._path, base)
+        except checksum.MalformedChecksumError as error:
+            path = checksum.checksum_path(self._path, base)
             self.out.add(Code.CHECKSUM_FILE_WRONG, path, f"cannot be understood: {error}")
             return _Checksums(None, measured, is_malformed=True)
         is_outdated = stored not in {None, measured} and self._is_outdated(base, stored, measured.size)
         return _Checksums(None if is_outdated else stored, measured)
 
-    def _is_outdated(self, base: int, stored: SegmentChecksum, size: int) -> bool:
+    def _is_outdated(self, base: int, stored: checksum.SegmentChecksum, size: int) -> bool:
         """Whether Kafka has replaced the segment since its checksum was stored. Adds a note if so."""
         context = self._context
         if not context.is_from_kafka or not is_checksum_stale(stored, base, size, context.compacted_before):
             return False
         what = "is older than its segment, which Kafka has replaced or shortened"
-        self.out.add(Code.CHECKSUM_OUTDATED, checksum_path(self._path, base), what)
+        self.out.add(Code.CHECKSUM_OUTDATED, checksum.checksum_path(self._path, base), what)
         return True
 
     # --- Damage and holes ---------------------------------------------------------------------------------------------
@@ -423,7 +416,7 @@ class _PartitionCheck:
             stored, measured = checksums.stored, checksums.measured
             if stored == measured:
                 continue
-            path = checksum_path(self._path, base)
+            path = checksum.checksum_path(self._path, base)
             if stored is not None and base not in damaged:
                 if base == self._bases[-1] and stored.size != measured.size:
                     what = f"is for {stored.size} bytes, the active segment now has {measured.size}"
@@ -440,7 +433,7 @@ class _PartitionCheck:
                 continue
             if stored is not None and not any(lost.segment == base for lost in self.out.plan.set_aside):
                 self.out.add(Code.CHECKSUM_FILE_WRONG, path, "is for the log before its known damage")
-            self.out.replace(path, encode_segment_checksum(measured), "written for the log as it is now")
+            self.out.replace(path, checksum.encode_segment_checksum(measured), "written for the log as it is now")
 
     def _plan_lifting(self) -> None:
         """Plan to lift the read-only mark, if there is one and all other damage can be recorded."""

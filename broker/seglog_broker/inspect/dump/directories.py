@@ -8,16 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from seglog_broker.inspect import facts as f
+from seglog_broker.inspect.dump import small_files
 from seglog_broker.inspect.dump.index_files import summarize_index
 from seglog_broker.inspect.dump.log_file import changed_meanwhile, codec_name, full_reason
-from seglog_broker.inspect.dump.small_files import (
-    read_epochs,
-    read_format,
-    read_offset_checkpoint,
-    read_partition_metadata,
-    read_partition_state,
-    read_registry,
-)
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.directory.identity import decode_properties, root_names
 from seglog_broker.storage.io import filenames
@@ -136,7 +129,7 @@ def _identity(fs: FileSystem, path: str, found: Sequence[str]) -> Iterator[f.Fac
     if filenames.META_PROPERTIES_FILE in found:
         identity = decode_properties(read_file(fs, f"{path}/{filenames.META_PROPERTIES_FILE}"))
     if filenames.FORMAT_FILE in found:
-        for fact in read_format(fs, f"{path}/{filenames.FORMAT_FILE}"):
+        for fact in small_files.read_format(fs, f"{path}/{filenames.FORMAT_FILE}"):
             if isinstance(fact, f.Property):
                 version = fact.value
             else:
@@ -147,7 +140,7 @@ def _identity(fs: FileSystem, path: str, found: Sequence[str]) -> Iterator[f.Fac
 
 def _topics(fs: FileSystem, path: str, found: Sequence[str], directories: Sequence[str]) -> Iterator[f.Fact]:
     if filenames.REGISTRY_FILE in found:
-        for fact in read_registry(fs, f"{path}/{filenames.REGISTRY_FILE}"):
+        for fact in small_files.read_registry(fs, f"{path}/{filenames.REGISTRY_FILE}"):
             yield fact
             if isinstance(fact, f.TopicFound):
                 missing = [
@@ -180,7 +173,7 @@ def _checkpoint(
         offsets[name] = read_offsets(fs, file)
     except MalformedCheckpointError:
         yield f.CheckpointFound(name, fs.stat(file).size, None)
-        yield from read_offset_checkpoint(fs, file)  # its Damage has the reason
+        yield from small_files.read_offset_checkpoint(fs, file)  # its Damage has the reason
     else:
         yield f.CheckpointFound(name, fs.stat(file).size, len(offsets[name]))
 
@@ -293,9 +286,9 @@ def _small_facts(fs: FileSystem, path: str, found: Sequence[str]) -> tuple[list[
     """(leader epochs, the other facts of the small files)."""
     epochs, facts = [], []
     readers = (
-        (checkpoints.LEADER_EPOCH_CHECKPOINT, read_epochs),
-        (filenames.PARTITION_METADATA_FILE, read_partition_metadata),
-        (PARTITION_STATE_FILE, read_partition_state),
+        (checkpoints.LEADER_EPOCH_CHECKPOINT, small_files.read_epochs),
+        (filenames.PARTITION_METADATA_FILE, small_files.read_partition_metadata),
+        (PARTITION_STATE_FILE, small_files.read_partition_state),
     )
     for name, reader in readers:
         if name not in found:

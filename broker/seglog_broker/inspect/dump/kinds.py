@@ -7,13 +7,7 @@ from itertools import chain
 from typing import Final
 
 from seglog_broker.inspect import facts as f
-from seglog_broker.inspect.dump.directories import (
-    dump_log_directory,
-    dump_partition,
-    is_log_directory,
-    is_partition_directory,
-    with_read_errors,
-)
+from seglog_broker.inspect.dump import directories
 from seglog_broker.inspect.dump.index_files import dump_index
 from seglog_broker.inspect.dump.log_file import dump_log
 from seglog_broker.inspect.dump.small_files import SMALL_FILES, dump_small_file, read_snapshot, txn_index_reader
@@ -60,15 +54,15 @@ def facts_of(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[f.Fact
         raise NothingToDumpError(f"{path} does not exist") from None
     except OSError as error:
         raise NothingToDumpError(f"{path} cannot be read: {error.strerror or error}") from error
-    return with_read_errors(facts, path)
+    return directories.with_read_errors(facts, path)
 
 
 def _directory(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[f.Fact]:
     names = root_names(fs, path)
-    if is_log_directory(fs, path, names):
-        facts = dump_log_directory(fs, path, count=options.count)
-    elif is_partition_directory(names):
-        facts = dump_partition(fs, path, count=options.count)
+    if directories.is_log_directory(fs, path, names):
+        facts = directories.dump_log_directory(fs, path, count=options.count)
+    elif directories.is_partition_directory(names):
+        facts = directories.dump_partition(fs, path, count=options.count)
     elif names:
         raise NothingToDumpError(
             f"{path} is neither a log directory nor a partition: it holds no file of seglog or Kafka"

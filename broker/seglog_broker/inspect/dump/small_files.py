@@ -17,14 +17,8 @@ from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.storage.log.leader_epochs import EpochEntry
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
 from seglog_protocol import checkpoint_files as checkpoints
+from seglog_protocol import transaction_files
 from seglog_protocol.errors import LogDirectoryError
-from seglog_protocol.transaction_files import (
-    TXN_INDEX_ENTRY,
-    TXN_INDEX_VERSION,
-    MalformedSnapshotError,
-    aborted_transaction,
-    decode_snapshot,
-)
 
 BYTES_MAX: Final = 64 * 1024 * 1024
 """A larger file is not read: the largest valid ones have a line for each partition."""
@@ -71,8 +65,8 @@ def read_snapshot(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """A producer snapshot."""
     content = read_file(fs, path)
     try:
-        entries = decode_snapshot(content)
-    except MalformedSnapshotError as error:
+        entries = transaction_files.decode_snapshot(content)
+    except transaction_files.MalformedSnapshotError as error:
         yield f.Damage(path, error.position if content else None, len(content) or None, str(error))
         return
     for entry in entries:
@@ -85,14 +79,14 @@ def txn_index_reader(base_offset: int) -> Reader:
 
     def read(fs: FileSystem, path: str) -> Iterator[f.Fact]:
         content = read_file(fs, path)
-        count, rest = divmod(len(content), TXN_INDEX_ENTRY.size)
+        count, rest = divmod(len(content), transaction_files.TXN_INDEX_ENTRY.size)
         before = base_offset - 1
         for number in range(count):
-            entry = aborted_transaction(content, number)
+            entry = transaction_files.aborted_transaction(content, number)
             yield f.AbortedFound(number, *entry[1:])
             problem = None
-            if entry.version != TXN_INDEX_VERSION:
-                problem = f"its version is {entry.version}, not {TXN_INDEX_VERSION}"
+            if entry.version != transaction_files.TXN_INDEX_VERSION:
+                problem = f"its version is {entry.version}, not {transaction_files.TXN_INDEX_VERSION}"
             elif entry.last_offset <= before:
                 problem = f"its last offset {entry.last_offset} is not above {before}"
             elif entry.first_offset > entry.last_offset:
@@ -100,8 +94,8 @@ def txn_index_reader(base_offset: int) -> Reader:
             if problem is None:
                 before = entry.last_offset
             else:
-                at = number * TXN_INDEX_ENTRY.size
-                yield f.Damage(path, at, at + TXN_INDEX_ENTRY.size, f"entry {number}: {problem}")
+                at = number * transaction_files.TXN_INDEX_ENTRY.size
+                yield f.Damage(path, at, at + transaction_files.TXN_INDEX_ENTRY.size, f"entry {number}: {problem}")
         if rest:
             yield f.Damage(path, len(content) - rest, len(content), "half an entry")
 

@@ -22,26 +22,13 @@ from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import RequestContext
 from seglog_broker.listeners.kafka.error_responses import count_errors
 from seglog_broker.listeners.kafka.first_bytes import answer_to_http, native_client
-from seglog_broker.listeners.kafka.handlers.sasl import (
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
-    authenticate,
-    handshake,
-    out_of_place,
-)
+from seglog_broker.listeners.kafka.handlers import sasl
 from seglog_broker.listeners.sending import flush
 from seglog_broker.listeners.session import EXCHANGE_SECONDS
 from seglog_broker.runtime.metrics import UNKNOWN
+from seglog_protocol import kafka
 from seglog_protocol.errors import AuthenticationError, RemoteProtocolError, SeglogError, WrongPortError
 from seglog_protocol.frame_receiver import LENGTH_SIZE
-from seglog_protocol.kafka import (
-    RequestHeader,
-    RequestHeaderReader,
-    UnsupportedVersion,
-    WireError,
-    read_request,
-    write_response,
-)
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import KafkaFrameReader
 from seglog_protocol.kafka.structs import Response
@@ -66,7 +53,7 @@ class Greeting:
     _connection: Connection
     _frames: KafkaFrameReader
     _native_port: int
-    _context_of: Callable[[RequestHeader], RequestContext]
+    _context_of: Callable[[kafka.RequestHeader], RequestContext]
 
     def __post_init__(self) -> None:
         self._counts = self._connection.counts.of(UNKNOWN)  # of the request that is served
@@ -103,9 +90,9 @@ class Greeting:
         except WrongPortError as error:
             connection.end_by(error)
             return False
-        except (SeglogError, WireError) as error:
+        except (SeglogError, kafka.WireError) as error:
             reason, counted = str(error), EndReason.PROTOCOL_ERROR
-            answer = b"" if self._has_versions or isinstance(error, WireError) else answer_to_http(error)
+            answer = b"" if self._has_versions or isinstance(error, kafka.WireError) else answer_to_http(error)
         finally:
             frames.frame_bytes_max, frames.frame_bytes_min = limits
         connection.log.warning("connection_refused", reason=reason)
@@ -132,34 +119,35 @@ class Greeting:
         Of that, WrongPortError is for a seglog client.
         """
         try:
-            header = RequestHeaderReader().read(frame)
-        except UnsupportedVersion as error:
+            header = kafka.RequestHeaderReader().read(frame)
+        except kafka.UnsupportedVersion as error:
             if error.api_key != apis.API_VERSIONS or self._has_versions:
                 raise native_client(frame, self._native_port) or RemoteProtocolError(str(error)) from None
             self._begin("ApiVersions", frame)
             self._send(
-                RequestHeader(apis.API_VERSIONS, 0, error.correlation_id, None, 0), apis.unsupported_api_versions()
+                kafka.RequestHeader(apis.API_VERSIONS, 0, error.correlation_id, None, 0),
+                apis.unsupported_api_versions(),
             )
             return
         api = apis.accepted(apis.APIS, header)
         self._begin(api.name, frame)
         session = self._connection.session
         if session.is_in_exchange:
-            if header.api_key == SASL_AUTHENTICATE:
-                request: Any = read_request(header, frame)
-                self._send(header, await authenticate(self._context_of(header), request))
+            if header.api_key == sasl.SASL_AUTHENTICATE:
+                request: Any = kafka.read_request(header, frame)
+                self._send(header, await sasl.authenticate(self._context_of(header), request))
                 return
-            self._send(header, out_of_place(header, frame))
+            self._send(header, sasl.out_of_place(header, frame))
             await flush(self._connection.sender)
             raise RemoteProtocolError(f"{api.name} came in the middle of an exchange of SASL")
         if header.api_key == apis.API_VERSIONS and not self._has_versions:
-            request = read_request(header, frame)
+            request = kafka.read_request(header, frame)
             versions = apis.api_versions(self._context_of(header), request)
             self._has_versions = versions.error_code == ErrorCode.NONE
             self._send(header, versions)
-        elif header.api_key == SASL_HANDSHAKE:
-            request = read_request(header, frame)
-            self._send(header, handshake(self._context_of(header), request))
+        elif header.api_key == sasl.SASL_HANDSHAKE:
+            request = kafka.read_request(header, frame)
+            self._send(header, sasl.handshake(self._context_of(header), request))
             if header.version == 0 and not session.has_failed:
                 self._is_raw, self._frames.frame_bytes_min = True, 0
         else:
@@ -181,8 +169,8 @@ class Greeting:
         self._counts = self._connection.counts.of(api)
         self._counts.note_request(LENGTH_SIZE + len(frame))
 
-    def _send(self, header: RequestHeader, response: Response) -> None:
-        frame = b"".join(write_response(header.correlation_id, response, header.version))
+    def _send(self, header: kafka.RequestHeader, response: Response) -> None:
+        frame = b"".join(kafka.write_response(header.correlation_id, response, header.version))
         finished(count_errors(self._counts.errors, response))
         self._counts.note_answers(1, len(frame), self._began)
         self._connection.sender.queue(frame)

@@ -31,18 +31,9 @@ from seglog_broker.runtime import budget
 from seglog_broker.runtime.metrics import UNKNOWN, ApiMetrics
 from seglog_broker.runtime.request_memory import DECODED_BYTES_MAX, Share
 from seglog_broker.runtime.response_memory import Room
+from seglog_protocol import kafka
 from seglog_protocol.errors import CoordinatorNotAvailableError, RemoteProtocolError, RequestCancelledError
 from seglog_protocol.frame_receiver import Buffer
-from seglog_protocol.kafka import (
-    Chunks,
-    RequestHeader,
-    WireError,
-    decoded_bytes_max,
-    messages,
-    read_request_in_pieces,
-    write_response,
-    write_response_in_pieces,
-)
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request, Response
 from seglog_protocol.messages import AppendReply, AppendRequest
@@ -76,7 +67,7 @@ class Responses:
         self._counts, self._api, self._request, self._template = counts, api, request, template
         self._began = self._connection.began
 
-    def refuse(self, counts: ApiMetrics, header: RequestHeader, response: Response) -> None:
+    def refuse(self, counts: ApiMetrics, header: kafka.RequestHeader, response: Response) -> None:
         """Send the response to a request that is not served; it is added to ``counts``."""
         self.begin(counts, None, None, None)
         self.queue(header, response)
@@ -92,13 +83,13 @@ class Responses:
         """The frame of a response as it is sent, of the one that Kafka's wire has."""
         return chunks
 
-    def queue(self, header: RequestHeader, response: Response) -> None:
+    def queue(self, header: kafka.RequestHeader, response: Response) -> None:
         """Send a response with the next flush, or, if it is large, by a job."""
         repeated = self._write_again(header, response)
         if repeated is not None:
             self._queue_small(response, repeated)
             return
-        writing = write_response_in_pieces(header.correlation_id, response, header.version)
+        writing = kafka.write_response_in_pieces(header.correlation_id, response, header.version)
         next(writing)
         try:
             next(writing)
@@ -115,7 +106,7 @@ class Responses:
         self._connection.sender.queue(frame)
         self.room.close()
 
-    def write(self, header: RequestHeader, response: messages.FetchResponse) -> Chunks:
+    def write(self, header: kafka.RequestHeader, response: kafka.messages.FetchResponse) -> kafka.Chunks:
         """The frame of the response to a fetch that is not large but for its records."""
         for topic in response.responses:
             for partition in topic.partitions:
@@ -123,12 +114,12 @@ class Responses:
                     self._counts.errors[ErrorCode(partition.error_code).name] += 1
         chunks = self._write_again(header, response)
         if chunks is None:
-            chunks = write_response(header.correlation_id, response, header.version)
+            chunks = kafka.write_response(header.correlation_id, response, header.version)
             self._learn(header, response, chunks)
         self._counts.note_answers(1, sum(map(len, chunks)), self._began)
         return chunks
 
-    def _write_again(self, header: RequestHeader, response: Response) -> Chunks | None:
+    def _write_again(self, header: kafka.RequestHeader, response: Response) -> kafka.Chunks | None:
         """The frame of a response, by its template; None if it has to be written in the ordinary way."""
         if self._template is None:
             return None
@@ -137,7 +128,7 @@ class Responses:
             self.templates.remove(self._template)
         return chunks
 
-    def _learn(self, header: RequestHeader, response: Response, chunks: Sequence[Chunk]) -> None:
+    def _learn(self, header: kafka.RequestHeader, response: Response, chunks: Sequence[Chunk]) -> None:
         """Make a template of the request that is being served, whose ``response`` is written and needed no more."""
         api, request = self._api, self._request
         if api is None or request is None or api.repeats is None or not self.templates.is_due():
@@ -148,7 +139,7 @@ class Responses:
         if template.is_small:
             self.templates.add(template)
 
-    async def send(self, header: RequestHeader, response: Response) -> None:
+    async def send(self, header: kafka.RequestHeader, response: Response) -> None:
         """Write a response in turns and send it. One that is too large becomes an error."""
         try:
             repeated = self._write_again(header, response)
@@ -157,13 +148,15 @@ class Responses:
                 await send_within(self.room, self._connection.sender, repeated)
                 return
             try:
-                chunks = await self._written(write_response_in_pieces(header.correlation_id, response, header.version))
+                chunks = await self._written(
+                    kafka.write_response_in_pieces(header.correlation_id, response, header.version)
+                )
             except Exception as error:  # noqa: BLE001 - logged; those before it are answered
                 self.give_up(apis.APIS[header.api_key].name, error)
                 return
             if chunks is None:
                 small = apis.too_large(response, header.version)
-                chunks = write_response(header.correlation_id, small, header.version)
+                chunks = kafka.write_response(header.correlation_id, small, header.version)
                 await self._count(small, chunks)
             else:
                 await self._count(response, chunks)
@@ -225,7 +218,7 @@ class SlowRequests:
         self._responses = responses
         self._decoded: Share | None = None  # of the memory for large requests that are read
 
-    async def read(self, header: RequestHeader, frame: memoryview, serve: Callable[[Request], None]) -> None:
+    async def read(self, header: kafka.RequestHeader, frame: memoryview, serve: Callable[[Request], None]) -> None:
         """Read a large request in turns, and ``serve`` it."""
         serve(await self._read_in_turns(header, frame))
         job = self._connection.job
@@ -243,7 +236,7 @@ class SlowRequests:
             self._decoded = None
 
     async def _read_in_turns(
-        self, header: RequestHeader, frame: memoryview, size_max: int = DECODED_BYTES_MAX
+        self, header: kafka.RequestHeader, frame: memoryview, size_max: int = DECODED_BYTES_MAX
     ) -> Request:
         """Read a request, some of it in a turn of the loop. Raises RemoteProtocolError if it is malformed.
 
@@ -252,23 +245,23 @@ class SlowRequests:
         await take_memory_for(self._connection, frame)
         await flush(self._connection.sender)
         self._decoded = self._broker.decoded_memory.begin()
-        await take_share(self._decoded, min(decoded_bytes_max(len(frame)), size_max))
-        reading = read_request_in_pieces(header, frame)
+        await take_share(self._decoded, min(kafka.decoded_bytes_max(len(frame)), size_max))
+        reading = kafka.read_request_in_pieces(header, frame)
         while True:
             try:
                 next(reading)
             except StopIteration as done:
                 request: Request = done.value
                 return request
-            except WireError as error:
+            except kafka.WireError as error:
                 self.free_decoded()
                 raise RemoteProtocolError(str(error)) from None
             await self._broker.turn()
 
-    async def produce(self, context: RequestContext, header: RequestHeader, frame: memoryview) -> None:
+    async def produce(self, context: RequestContext, header: kafka.RequestHeader, frame: memoryview) -> None:
         """Serve a Produce request for many partitions, some of them at a time, or one that adds to a transaction."""
         request = await self._read_in_turns(header, frame, PRODUCED_BYTES_MAX)
-        assert isinstance(request, messages.ProduceRequest)
+        assert isinstance(request, kafka.messages.ProduceRequest)
         produce = Produce(context, header.correlation_id, request.acks, request.transactional_id)
         looked_at = 0
         for topic in request.topic_data:
@@ -315,7 +308,7 @@ class SlowRequests:
         """Answer a request of which nothing is to be appended."""
         self._connection.answer_appends([ResultPart(produce, None)], produce.ack, [AppendReply([])], 0)
 
-    async def handle(self, api: Api, context: RequestContext, header: RequestHeader, request: Request) -> None:
+    async def handle(self, api: Api, context: RequestContext, header: kafka.RequestHeader, request: Request) -> None:
         """Serve a request whose handler waits for turns, for the disk, or for what it changes to be durable."""
         await flush(self._connection.sender)
         assert api.handle is not None
@@ -330,7 +323,7 @@ class SlowRequests:
             if context.session.has_failed:
                 self._connection.end(EndReason.AUTHENTICATION_FAILED)
 
-    async def refuse(self, header: RequestHeader, request: Request, code: ErrorCode, message: str) -> None:
+    async def refuse(self, header: kafka.RequestHeader, request: Request, code: ErrorCode, message: str) -> None:
         """Answer a request with an error, for each thing that it names."""
         await flush(self._connection.sender)
         steps = error_response_in_steps(request, header.version, code, message)
@@ -338,7 +331,9 @@ class SlowRequests:
         self.free_decoded(request)
         await self._responses.send(header, response)
 
-    async def handle_waiting(self, api: Api, context: RequestContext, header: RequestHeader, request: Request) -> None:
+    async def handle_waiting(
+        self, api: Api, context: RequestContext, header: kafka.RequestHeader, request: Request
+    ) -> None:
         """Serve a request that may wait for minutes: until its peer leaves, or the connection is to end."""
         await flush(self._connection.sender)
         assert api.handle is not None
@@ -367,7 +362,7 @@ class SlowFetches:
         self._connection = connection
         self._responses = responses
 
-    async def serve_in_turns(self, header: RequestHeader, asked: Fetch, waiter: Waiter) -> None:
+    async def serve_in_turns(self, header: kafka.RequestHeader, asked: Fetch, waiter: Waiter) -> None:
         """Serve a fetch from many partitions, some of them at a time."""
         await flush(self._connection.sender)
         await in_turns_of(asked.read(), self._broker.turn)
@@ -376,24 +371,24 @@ class SlowFetches:
         else:
             await self.serve(header, asked, waiter)
 
-    async def send_errors(self, header: RequestHeader, asked: Fetch) -> None:
+    async def send_errors(self, header: kafka.RequestHeader, asked: Fetch) -> None:
         """Send a response of nothing but errors, a little later."""
         await flush(self._connection.sender)
         await self._hold_errors(asked)
         await self._responses.send(header, asked.response)
 
-    async def serve(self, header: RequestHeader, asked: Fetch, waiter: Waiter) -> None:
+    async def serve(self, header: kafka.RequestHeader, asked: Fetch, waiter: Waiter) -> None:
         """Wait for the answer to a fetch, and send it."""
         await flush(self._connection.sender)
         fetching = partial(self._broker.fetch, asked.request, waiter)
         await self._answer(header, asked, partial(wait_for, self._connection, fetching))
 
-    async def serve_waiting(self, header: RequestHeader, asked: Fetch, waiter: Waiter) -> None:
+    async def serve_waiting(self, header: kafka.RequestHeader, asked: Fetch, waiter: Waiter) -> None:
         """As ``serve``, for a fetch that has waited without a task."""
         await self._answer(header, asked, partial(self._broker.fetch, asked.request, waiter))
 
     async def _answer(
-        self, header: RequestHeader, asked: Fetch, fetching: Callable[[], Awaitable[FetchAnswer | None]]
+        self, header: kafka.RequestHeader, asked: Fetch, fetching: Callable[[], Awaitable[FetchAnswer | None]]
     ) -> None:
         """Wait for what ``fetching`` finds and send it; nothing if the peer leaves first."""
         try:

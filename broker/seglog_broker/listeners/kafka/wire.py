@@ -39,6 +39,7 @@ from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.begun import Begun
 from seglog_broker.runtime.lasting import Recurring
+from seglog_protocol import kafka
 from seglog_protocol.errors import (
     FrameTooLargeError,
     RemoteProtocolError,
@@ -47,14 +48,6 @@ from seglog_protocol.errors import (
     WrongPortError,
 )
 from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer, has_own_buffer
-from seglog_protocol.kafka import (
-    RequestHeader,
-    RequestHeaderReader,
-    UnsupportedVersion,
-    WireError,
-    messages,
-    read_request,
-)
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Response
@@ -92,7 +85,7 @@ class KafkaWire(Wire):
             memory.request_bytes_max, receive_buffer=connection.run_of_appends.buffer, pool=memory.pool, asks=True
         )
         self.reader = self._frames
-        self._headers = RequestHeaderReader()
+        self._headers = kafka.RequestHeaderReader()
         host = connection.transport.host
         self._session = connection.session
         self._room = broker.response_memory.room(host)
@@ -206,16 +199,16 @@ class KafkaWire(Wire):
                 self._produce(header, frame, is_new=template is None)
             elif self._may_serve(frame):
                 self._serve(header, frame)
-        except UnsupportedVersion as error:
+        except kafka.UnsupportedVersion as error:
             if error.api_key != apis.API_VERSIONS:
                 stranger = None if frame is None else native_client(frame, self._native_port)
                 raise stranger or RemoteProtocolError(str(error)) from None
             if frame is not None and self._may_serve(frame):
-                header = RequestHeader(apis.API_VERSIONS, 0, error.correlation_id, None, 0)
+                header = kafka.RequestHeader(apis.API_VERSIONS, 0, error.correlation_id, None, 0)
                 counts = self._counts.of("ApiVersions")
                 counts.note_request(self._size)
                 self._responses.refuse(counts, header, apis.unsupported_api_versions())
-        except (WireError, RemoteProtocolError) as error:
+        except (kafka.WireError, RemoteProtocolError) as error:
             if isinstance(error, FrameTooLargeError) and not self._size:  # it is what the client begins with
                 self._last_words = answer_to_http(error)
             raise RemoteProtocolError(str(error)) from None
@@ -258,7 +251,7 @@ class KafkaWire(Wire):
         """The frame in memory that stays as it is when the turn is over."""
         return memoryview(bytearray(frame)) if self._connection.run_of_appends.buffer.has(frame) else frame
 
-    def _context(self, header: RequestHeader) -> RequestContext:
+    def _context(self, header: kafka.RequestHeader) -> RequestContext:
         latest = self._latest_context
         if latest is None or latest.client_id != header.client_id or latest.version != header.version:
             latest = self._latest_context = RequestContext(
@@ -274,7 +267,7 @@ class KafkaWire(Wire):
 
     # --- Produce ------------------------------------------------------------------------------------------------------
 
-    def _produce(self, header: RequestHeader, frame: memoryview, *, is_new: bool) -> None:
+    def _produce(self, header: kafka.RequestHeader, frame: memoryview, *, is_new: bool) -> None:
         """Serve a Produce request in the ordinary way; ``is_new`` if it has no template."""
         connection = self._connection
         if len(frame) > READ_AT_ONCE_BYTES and (count := partitions_of(header, frame)) > APPENDS_AT_ONCE:
@@ -282,8 +275,8 @@ class KafkaWire(Wire):
                 raise RemoteProtocolError(f"a Produce request for more than {PARTITIONS_MAX} partitions")
             self._begin_produce_in_turns(header, frame)
             return
-        request = read_request(header, frame)
-        assert isinstance(request, messages.ProduceRequest)
+        request = kafka.read_request(header, frame)
+        assert isinstance(request, kafka.messages.ProduceRequest)
         context, transactional_id = self._context(header), request.transactional_id
         is_long = sum([len(topic.partition_data) for topic in request.topic_data]) > APPENDS_AT_ONCE
         waits = is_long or must_wait(context, transactional_id, batches_of(context, request))
@@ -291,8 +284,8 @@ class KafkaWire(Wire):
             self._begin_produce_in_turns(header, frame)
             return
         if waits and (kept := self.kept(frame)) is not frame:
-            frame, request = kept, read_request(header, kept)
-            assert isinstance(request, messages.ProduceRequest)
+            frame, request = kept, kafka.read_request(header, kept)
+            assert isinstance(request, kafka.messages.ProduceRequest)
         produce = Produce(context, header.correlation_id, request.acks, transactional_id)
         for topic in request.topic_data:
             produce.add_topic(topic)
@@ -350,38 +343,38 @@ class KafkaWire(Wire):
         connection.note_gathered(len(appends), len(appends), len(frame))
         return True
 
-    def _begin_produce_in_turns(self, header: RequestHeader, frame: memoryview) -> None:
+    def _begin_produce_in_turns(self, header: kafka.RequestHeader, frame: memoryview) -> None:
         self._connection.write_gathered()
         self._connection.spent = budget.TURN
         self._connection.job = partial(self._slow.produce, self._context(header), header, self.kept(frame))
 
     # --- Other requests -----------------------------------------------------------------------------------------------
 
-    def _serve(self, header: RequestHeader, frame: memoryview) -> None:
+    def _serve(self, header: kafka.RequestHeader, frame: memoryview) -> None:
         """Serve anything but Produce: at once if possible, else it is a job of the task."""
         api = apis.accepted(self.apis, header)
         if len(frame) > READ_AT_ONCE_BYTES:
             serve = partial(self._serve_request, api, header)
             self._connection.job = partial(self._slow.read, header, self.kept(frame), serve)
             return
-        self._serve_request(api, header, read_request(header, frame))
+        self._serve_request(api, header, kafka.read_request(header, frame))
 
     def _serve_request(
-        self, api: Api, header: RequestHeader, request: Request, template: Repeated | None = None
+        self, api: Api, header: kafka.RequestHeader, request: Request, template: Repeated | None = None
     ) -> None:
         connection = self._connection
         counts = self._counts.of(api.name)
         counts.note_request(self._size)
         self._responses.begin(counts, api, request if self._size <= SHARED_BYTES_MAX else None, template)
         connection.spent += REQUEST_COST
-        if isinstance(request, messages.ApiVersionsRequest):
+        if isinstance(request, kafka.messages.ApiVersionsRequest):
             self._software = f"{request.client_software_name} {request.client_software_version}".strip()
         if (refusal := api.refusal_of(self._session, request)) is not None:
             code = ErrorCode(refusal.kafka_code)
             connection.spent = budget.TURN
             connection.job = partial(self._slow.refuse, header, request, code, refusal.message)
             return
-        if isinstance(request, messages.FetchRequest):
+        if isinstance(request, kafka.messages.FetchRequest):
             self._fetches.serve(self._context(header), header, request)
             return
         if api.handle_now is not None:
@@ -404,7 +397,7 @@ class KafkaWire(Wire):
         handle = self._slow.handle if api.refuse is None else self._slow.handle_waiting
         connection.job = partial(handle, api, self._context(header), header, request)
 
-    def _answer(self, api: Api, header: RequestHeader, begun: Begun[Response]) -> None:
+    def _answer(self, api: Api, header: kafka.RequestHeader, begun: Begun[Response]) -> None:
         """Queue the response to a request that began in its turn."""
         try:
             self._responses.queue(header, begun.result())

@@ -17,24 +17,8 @@ from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sending import flush
 from seglog_broker.runtime.metrics import UNKNOWN
 from seglog_broker.security.principals import ANONYMOUS
-from seglog_protocol.errors import (
-    AuthenticationRequiredError,
-    InvalidRequestError,
-    RemoteProtocolError,
-    SeglogError,
-)
+from seglog_protocol import errors, messages
 from seglog_protocol.frames import PREFIX, Frame, FrameReader
-from seglog_protocol.messages import (
-    PROTOCOL_NAME,
-    REQUESTS,
-    AuthenticateReply,
-    AuthenticateRequest,
-    HelloReply,
-    HelloRequest,
-    OpenedRequest,
-    Request,
-    open_request,
-)
 from seglog_protocol.messages.base import INT32_MAX
 
 SECONDS: Final = 10
@@ -46,7 +30,7 @@ BYTES_MAX: Final = 64 * 1024
 TRIES_MAX: Final = 20
 """Requests before the connection is closed: an authentication takes three or four, and hellos may be refused."""
 
-_FIRST: Final = frozenset({HelloRequest.api, AuthenticateRequest.api})
+_FIRST: Final = frozenset({messages.HelloRequest.api, messages.AuthenticateRequest.api})
 
 FIRST_BYTES: Final = 16
 """First bytes that are kept, to recognise the protocol of a peer that is not a seglog client."""
@@ -73,12 +57,12 @@ async def greet(broker: Broker, connection: Connection, frames: FrameReader, kaf
                 if await meets_fault(connection, frame):
                     continue
                 reply = await _answer(broker, connection, frame)
-                if isinstance(reply, HelloReply):
+                if isinstance(reply, messages.HelloReply):
                     frames.frame_bytes_max = broker.request_memory.request_bytes_max
                 await flush(connection.sender)
-                if isinstance(reply, HelloReply):
+                if isinstance(reply, messages.HelloReply):
                     return True
-                if isinstance(reply, AuthenticateReply):
+                if isinstance(reply, messages.AuthenticateReply):
                     continue
                 if connection.session.has_failed:
                     return False
@@ -86,7 +70,7 @@ async def greet(broker: Broker, connection: Connection, frames: FrameReader, kaf
                     return False
                 refused = reply.message
             return False
-    except RemoteProtocolError:
+    except errors.RemoteProtocolError:
         hint = hint_for(first, kafka)
         reason = hint.reason
     else:
@@ -100,31 +84,33 @@ async def greet(broker: Broker, connection: Connection, frames: FrameReader, kaf
     return False
 
 
-async def _answer(broker: Broker, connection: Connection, frame: Frame) -> HelloReply | AuthenticateReply | SeglogError:
+async def _answer(
+    broker: Broker, connection: Connection, frame: Frame
+) -> messages.HelloReply | messages.AuthenticateReply | errors.SeglogError:
     """Answer what should be a hello, or comes before one; the answer. After most errors the peer may try again."""
-    opened = open_request(frame.packed)
+    opened = messages.open_request(frame.packed)
     counts, began = connection.counts.of(api_label(opened)), perf_counter()
     counts.note_request(size_of(frame))
-    reply: HelloReply | AuthenticateReply | SeglogError
+    reply: messages.HelloReply | messages.AuthenticateReply | errors.SeglogError
     try:
         request = _first_request(opened, frame)
-        if isinstance(request, AuthenticateRequest):
+        if isinstance(request, messages.AuthenticateRequest):
             reply = await authenticate(connection, request)
         else:
             reply = await reply_to(broker, connection, request)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        reply = as_seglog_error(error, HelloRequest.api)
+        reply = as_seglog_error(error, messages.HelloRequest.api)
     queue_reply(connection.sender, counts, began, opened.request_id, reply)
     return reply
 
 
-async def authenticate(connection: Connection, request: AuthenticateRequest) -> AuthenticateReply:
+async def authenticate(connection: Connection, request: messages.AuthenticateRequest) -> messages.AuthenticateReply:
     """One step of an exchange, which the first one begins. Raises AuthenticationError."""
     session = connection.session
     if not session.is_in_exchange:
         session.begin(request.mechanism, is_alone=False)  # if it is not offered, the client learns what it may choose
     step = await session.respond(request.token)
-    return AuthenticateReply(
+    return messages.AuthenticateReply(
         step.token,
         is_done=step.is_done,
         principal=session.principal if step.is_done else "",
@@ -132,18 +118,18 @@ async def authenticate(connection: Connection, request: AuthenticateRequest) -> 
     )
 
 
-async def reply_to(broker: Broker, connection: Connection, request: HelloRequest) -> HelloReply:
+async def reply_to(broker: Broker, connection: Connection, request: messages.HelloRequest) -> messages.HelloReply:
     """The reply to a hello.
 
     Raises AuthenticationRequiredError if the client has to authenticate first, InvalidRequestError if it is not for us.
     """
-    if request.protocol != PROTOCOL_NAME:
-        raise InvalidRequestError(
-            f"this broker speaks the protocol {PROTOCOL_NAME!r}, not {request.protocol!r}", field="protocol"
+    if request.protocol != messages.PROTOCOL_NAME:
+        raise errors.InvalidRequestError(
+            f"this broker speaks the protocol {messages.PROTOCOL_NAME!r}, not {request.protocol!r}", field="protocol"
         )
     session = connection.session
     if not session.is_open:
-        raise AuthenticationRequiredError(
+        raise errors.AuthenticationRequiredError(
             f"this listener wants clients to authenticate, by {' or '.join(session.mechanisms)}: connect with an "
             "account (user and password)",
             mechanisms=list(session.mechanisms),
@@ -152,18 +138,22 @@ async def reply_to(broker: Broker, connection: Connection, request: HelloRequest
     return msgspec.structs.replace(broker.hello(await broker.find_problems()), principal=principal)
 
 
-def _first_request(opened: OpenedRequest, frame: Frame) -> HelloRequest | AuthenticateRequest:
+def _first_request(
+    opened: messages.OpenedRequest, frame: Frame
+) -> messages.HelloRequest | messages.AuthenticateRequest:
     if opened.api not in _FIRST:
-        raise InvalidRequestError(f"the first request of a connection must be hello, not {opened.api!r}", field="api")
+        raise errors.InvalidRequestError(
+            f"the first request of a connection must be hello, not {opened.api!r}", field="api"
+        )
     request = without_payload(opened, frame)
-    assert isinstance(request, (HelloRequest, AuthenticateRequest))
+    assert isinstance(request, (messages.HelloRequest, messages.AuthenticateRequest))
     return request
 
 
-def api_label(opened: OpenedRequest) -> str:
+def api_label(opened: messages.OpenedRequest) -> str:
     """The api of a request as it is counted: a client may ask for any other."""
     api = opened.api
-    return api if isinstance(api, str) and api in REQUESTS else UNKNOWN
+    return api if isinstance(api, str) and api in messages.REQUESTS else UNKNOWN
 
 
 def size_of(frame: Frame) -> int:
@@ -171,9 +161,9 @@ def size_of(frame: Frame) -> int:
     return PREFIX.size + len(frame.packed) + len(frame.payload)
 
 
-def without_payload(opened: OpenedRequest, frame: Frame) -> Request:
+def without_payload(opened: messages.OpenedRequest, frame: Frame) -> messages.Request:
     """The request of a frame that may have no payload. Raises InvalidRequestError."""
     request = opened.accepted()
     if len(frame.payload):
-        raise InvalidRequestError(f"a request to {request.api} carries no payload", field="")
+        raise errors.InvalidRequestError(f"a request to {request.api} carries no payload", field="")
     return request

@@ -23,25 +23,10 @@ from seglog_broker.listeners.wire import Wire
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.begun import Begun
 from seglog_broker.runtime.metrics import ApiMetrics
+from seglog_protocol import messages
 from seglog_protocol.errors import AuthenticationRequiredError, SeglogError
 from seglog_protocol.frame_receiver import Buffer, has_own_buffer
 from seglog_protocol.frames import Frame, FrameReader
-from seglog_protocol.messages import (
-    AppendRequest,
-    AuthenticateRequest,
-    CancelReply,
-    CancelRequest,
-    CommitOffsetsRequest,
-    EndTransactionRequest,
-    ExtendTransactionRequest,
-    FetchRequest,
-    KafkaRequest,
-    Message,
-    OffsetsRequest,
-    OpenedRequest,
-    Request,
-    open_request,
-)
 
 REQUEST_COST: Final = 60.0
 """Microseconds for a request other than append that is answered at once, without that for its partitions."""
@@ -64,8 +49,8 @@ class NativeWire(Wire):
         self._begun = BegunRequest(broker, connection)
         self._carried = Carried(broker, connection)
         self._counts = connection.counts
-        self._appends = connection.counts.of(AppendRequest.api)
-        fetches = connection.counts.of(FetchRequest.api)
+        self._appends = connection.counts.of(messages.AppendRequest.api)
+        fetches = connection.counts.of(messages.FetchRequest.api)
         self._fetches = Fetches(broker, connection.sender, fetches, slow_requests.answer)
         memory = broker.request_memory
         self._frames = FrameReader(
@@ -122,14 +107,14 @@ class NativeWire(Wire):
         self._serve_frame(None, frame)
         return True
 
-    def _serve_frame(self, opened: OpenedRequest | None, frame: Frame) -> None:
+    def _serve_frame(self, opened: messages.OpenedRequest | None, frame: Frame) -> None:
         """Serve a frame now, gather it with the appends of the turn, or leave it to the connection's task."""
         connection = self._connection
         if connection.ready.now >= connection.session.ends_at and self._is_barred(frame):
             return
         if opened is None and len(frame.packed) <= HEADER_BYTES_AT_ONCE:
-            opened = open_request(frame.packed)
-        if opened is not None and isinstance(opened.request, AppendRequest):
+            opened = messages.open_request(frame.packed)
+        if opened is not None and isinstance(opened.request, messages.AppendRequest):
             is_large = connection.intake.has_share and has_own_buffer(frame.payload)
             if not is_large and self._broker.is_plain(opened.request, frame.payload):
                 self._appends.note_request(hello.size_of(frame))
@@ -140,7 +125,7 @@ class NativeWire(Wire):
             slow_requests.serve_later(connection, opened, self.kept(frame))
         elif opened is None:
             connection.job = partial(slow_requests.open_slowly, self._broker, connection, self.kept(frame))
-        elif isinstance(opened.request, AppendRequest):
+        elif isinstance(opened.request, messages.AppendRequest):
             self._appends.note_request(hello.size_of(frame))
             if self._broker.missing_topics(opened.request):
                 connection.job = partial(
@@ -153,7 +138,7 @@ class NativeWire(Wire):
                 )
             else:
                 connection.append([opened.request_id], [opened.request], [frame.payload], frame.payload)
-        elif opened.api == AppendRequest.api:
+        elif opened.api == messages.AppendRequest.api:
             self._appends.note_request(hello.size_of(frame))
             connection.spent = budget.TURN
             assert isinstance(opened.request, SeglogError)
@@ -163,8 +148,8 @@ class NativeWire(Wire):
 
     def _is_barred(self, frame: Frame) -> bool:
         """Answer a request with an error, unless it authenticates the client again, as it has to."""
-        opened = open_request(frame.packed)
-        if opened.api == AuthenticateRequest.api:
+        opened = messages.open_request(frame.packed)
+        if opened.api == messages.AuthenticateRequest.api:
             return False
         connection = self._connection
         connection.write_gathered()
@@ -174,7 +159,7 @@ class NativeWire(Wire):
         error = AuthenticationRequiredError(
             "the session has ended: authenticate again", mechanisms=list(connection.session.mechanisms)
         )
-        if opened.api == AppendRequest.api:
+        if opened.api == messages.AppendRequest.api:
             connection.answer_appends([opened.request_id], opened.ack, [error], len(frame.payload))
         else:
             self._queue_reply(counts, opened.request_id, error)
@@ -207,28 +192,28 @@ class NativeWire(Wire):
         self._appends.errors.update([error.code for error in errors])
         self._appends.note_answers(len(request_ids), 0, began)
 
-    def _serve(self, opened: OpenedRequest, frame: Frame) -> None:
+    def _serve(self, opened: messages.OpenedRequest, frame: Frame) -> None:
         """Serve anything but an append: at once if possible, else it is a job of the task."""
         connection = self._connection
-        if isinstance(opened.request, KafkaRequest):
+        if isinstance(opened.request, messages.KafkaRequest):
             self._carry(opened.request_id, frame)
             return
         counts = self._counts.of(hello.api_label(opened))
         counts.note_request(hello.size_of(frame))
         try:
             request = hello.without_payload(opened, frame)
-            if isinstance(request, FetchRequest):
+            if isinstance(request, messages.FetchRequest):
                 reply = None
             else:
                 reply = self._answer_now(request)
                 connection.spent += budget.TURN if reply is None else REQUEST_COST
-                if isinstance(request, OffsetsRequest):
+                if isinstance(request, messages.OffsetsRequest):
                     connection.spent += len(request.partitions) * budget.BATCH
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             connection.spent = budget.TURN
             self._queue_reply(counts, opened.request_id, as_seglog_error(error, str(opened.api)))
             return
-        if isinstance(request, FetchRequest):
+        if isinstance(request, messages.FetchRequest):
             connection.sender.flush_now()
             connection.spent += REQUEST_COST + len(request.partitions) * budget.BATCH
             outcome = self._fetches.answer(opened.request_id, request, connection.nursery, connection.began)
@@ -237,7 +222,10 @@ class NativeWire(Wire):
             if outcome.rest is not None:
                 connection.job = partial(end_answer, connection.sender, outcome.rest)
         elif (
-            isinstance(request, CommitOffsetsRequest | ExtendTransactionRequest | EndTransactionRequest)
+            isinstance(
+                request,
+                messages.CommitOffsetsRequest | messages.ExtendTransactionRequest | messages.EndTransactionRequest,
+            )
             and hello.size_of(frame) <= BEGUN_BYTES_MAX
         ):
             work = self._broker.answer(request)
@@ -262,23 +250,25 @@ class NativeWire(Wire):
             self._carried.serve(request_id, payload, hello.size_of(frame))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self._connection.spent = budget.TURN
-            counts = self._counts.of(KafkaRequest.api)
+            counts = self._counts.of(messages.KafkaRequest.api)
             counts.note_request(hello.size_of(frame))
-            self._queue_reply(counts, request_id, as_seglog_error(error, KafkaRequest.api))
+            self._queue_reply(counts, request_id, as_seglog_error(error, messages.KafkaRequest.api))
 
-    def _answer_now(self, request: Request) -> Message | None:
+    def _answer_now(self, request: messages.Request) -> messages.Message | None:
         """The reply, if it waits for nothing."""
-        if isinstance(request, CancelRequest):
-            return CancelReply(self._fetches.cancel(request.target))
+        if isinstance(request, messages.CancelRequest):
+            return messages.CancelReply(self._fetches.cancel(request.target))
         return self._broker.answer_now(request)
 
-    def _queue_answer(self, counts: ApiMetrics, request_id: int, api: str, begun: Begun[tuple[Message, bytes]]) -> None:
+    def _queue_answer(
+        self, counts: ApiMetrics, request_id: int, api: str, begun: Begun[tuple[messages.Message, bytes]]
+    ) -> None:
         """Queue the reply to a request that began in its turn."""
         try:
-            reply: Message | SeglogError = begun.result()[0]
+            reply: messages.Message | SeglogError = begun.result()[0]
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             reply = as_seglog_error(error, api)
         self._queue_reply(counts, request_id, reply)
 
-    def _queue_reply(self, counts: ApiMetrics, request_id: int, reply: Message | SeglogError) -> None:
+    def _queue_reply(self, counts: ApiMetrics, request_id: int, reply: messages.Message | SeglogError) -> None:
         queue_reply(self._connection.sender, counts, self._connection.began, request_id, reply)

@@ -18,19 +18,11 @@ from seglog_broker.storage.compaction.job import RecordCounts
 from seglog_broker.storage.compaction.keys import Keys
 from seglog_broker.storage.compaction.offset_map import OffsetMap
 from seglog_broker.storage.compaction.producers import ActiveProducers, TransactionTracker, read_marker
+from seglog_protocol import record_batch
 from seglog_protocol.batch_builder import compacted_batch
 from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s, seal_batches
 from seglog_protocol.compression import Codec, compress
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.record_batch import (
-    CODEC_MASK,
-    CONTROL_BIT,
-    DELETE_HORIZON_BIT,
-    HEADER_SIZE,
-    LOG_APPEND_TIME_BIT,
-    NO_PRODUCER_ID,
-    TRANSACTIONAL_BIT,
-)
 from seglog_protocol.record_columns import OpenedBatches, open_batches, put_varints, varint_sizes, zigzag
 
 NO_HORIZON: Final = -1
@@ -85,11 +77,11 @@ class _Decision:
         self.rules = rules
         self.batches = batches
         count = len(batches)
-        self.is_control = batches.attributes & CONTROL_BIT != 0
+        self.is_control = batches.attributes & record_batch.CONTROL_BIT != 0
         # Behind the map nothing is known: what lies wholly there stays as it is.
         self.untouched = batches.base_offset > rules.offset_map.latest_offset
         last_words = np.isin(batches.last_offset, rules.producers.last_data_offsets)
-        self.must_stay = last_words & (batches.producer_id != NO_PRODUCER_ID) & ~self.is_control
+        self.must_stay = last_words & (batches.producer_id != record_batch.NO_PRODUCER_ID) & ~self.is_control
         self.must_stay |= batches.last_offset + 1 == rules.upper_bound
         self.is_aborted = np.zeros(count, np.bool_)
         self.unreadable = np.zeros(count, np.bool_)
@@ -98,12 +90,14 @@ class _Decision:
 
     def made(self) -> Filtered:
         batches, counts = self.batches, self.rules.counts
-        for number in np.flatnonzero(batches.attributes & (CONTROL_BIT | TRANSACTIONAL_BIT)).tolist():
+        for number in np.flatnonzero(
+            batches.attributes & (record_batch.CONTROL_BIT | record_batch.TRANSACTIONAL_BIT)
+        ).tolist():
             if self.is_control[number]:
                 self._decide_control(number)
             elif self.rules.transactions.is_aborted(int(batches.producer_id[number]), int(batches.last_offset[number])):
                 self.is_aborted[number] = not self.untouched[number]
-        has_records = (batches.record_count > 0) | (batches.end - batches.position > HEADER_SIZE)
+        has_records = (batches.record_count > 0) | (batches.end - batches.position > record_batch.HEADER_SIZE)
         wanted = has_records & ~(self.is_control | self.untouched | self.is_aborted)
         if wanted.any():
             limit = self.rules.decompressed_batch_bytes_max
@@ -170,7 +164,7 @@ class _Decision:
         self._set_far_times_aside(opened)
         here = slice(opened.first, opened.last)
         attributes = batches.attributes[here]
-        has_horizon = attributes & DELETE_HORIZON_BIT != 0
+        has_horizon = attributes & record_batch.DELETE_HORIZON_BIT != 0
         is_due = has_horizon & (batches.base_timestamp[here] <= self.rules.now_ms)
         is_tombstone = records.value_length < 0
         kept = self._kept(opened, is_due, is_tombstone)
@@ -233,7 +227,7 @@ def rewritten_batches(
     of = np.searchsorted(lists, records.list_number[which])  # index into lists of each
     first = np.searchsorted(of, np.arange(len(lists)))  # index into which of the first of each
 
-    has_append_time = batches.attributes[numbers] & LOG_APPEND_TIME_BIT != 0
+    has_append_time = batches.attributes[numbers] & record_batch.LOG_APPEND_TIME_BIT != 0
     old_base, max_timestamp, horizon = batches.base_timestamp[numbers], batches.max_timestamp[numbers], horizons[lists]
     old_delta = records.timestamp_delta[which]
     timestamp = np.where(has_append_time[of], max_timestamp[of], old_base[of] + old_delta)
@@ -244,10 +238,12 @@ def rewritten_batches(
 
     parts = _Parts(opened, which, new_delta, moved, of)
     last = np.append(first[1:], len(which))
-    attributes = batches.attributes[numbers] & ~DELETE_HORIZON_BIT | np.where(horizon >= 0, DELETE_HORIZON_BIT, 0)
+    attributes = batches.attributes[numbers] & ~record_batch.DELETE_HORIZON_BIT | np.where(
+        horizon >= 0, record_batch.DELETE_HORIZON_BIT, 0
+    )
     bodies = [b"".join(parts.pieces[start:end]) for start, end in parts.ranges(first, last)]
-    for index in np.flatnonzero(attributes & CODEC_MASK).tolist():
-        bodies[index] = compress(Codec(int(attributes[index]) & CODEC_MASK), bodies[index])
+    for index in np.flatnonzero(attributes & record_batch.CODEC_MASK).tolist():
+        bodies[index] = compress(Codec(int(attributes[index]) & record_batch.CODEC_MASK), bodies[index])
     sealed = seal_batches(
         batches,
         numbers,

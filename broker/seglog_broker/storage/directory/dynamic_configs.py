@@ -8,14 +8,7 @@ from typing import Final
 
 import msgspec
 
-from seglog_broker.config import BrokerConfig
-from seglog_broker.config.dynamic_config import (
-    ALL_BROKERS,
-    DYNAMIC_KEYS,
-    DynamicConfig,
-    parse_dynamic,
-    with_dynamic,
-)
+from seglog_broker.config import BrokerConfig, dynamic_config
 from seglog_broker.config.group_keys import parse_group_value
 from seglog_broker.config.keys import OriginKind
 from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
@@ -27,39 +20,39 @@ _VERSION: Final = 1
 _KEYS: Final = frozenset({"version", "brokers", "groups"})
 
 
-def encode_dynamic_configs(dynamic: DynamicConfig) -> bytes:
+def encode_dynamic_configs(dynamic: dynamic_config.DynamicConfig) -> bytes:
     """The content of the file."""
     return seal({"version": _VERSION, "brokers": dynamic.brokers, "groups": dynamic.groups})
 
 
-def decode_dynamic_configs(content: bytes) -> DynamicConfig:
+def decode_dynamic_configs(content: bytes) -> dynamic_config.DynamicConfig:
     """The settings in the file. Raises ValueError, whose message is the end of a sentence."""
     found = unseal_version(content, _KEYS, _VERSION)
     try:
-        dynamic = msgspec.convert(found, DynamicConfig)
+        dynamic = msgspec.convert(found, dynamic_config.DynamicConfig)
     except msgspec.ValidationError as error:
         is_value = str(error).startswith("Expected `str`")
         raise ValueError("a value is not text" if is_value else "it has another form") from error
     for name, settings in dynamic.brokers.items():
-        if name != ALL_BROKERS and not name.isdecimal():
+        if name != dynamic_config.ALL_BROKERS and not name.isdecimal():
             raise ValueError(f"{name!r} is not the number of a broker")
         for key, text in settings.items():
-            if key not in DYNAMIC_KEYS:
+            if key not in dynamic_config.DYNAMIC_KEYS:
                 raise ValueError(f"{key[:60]!r} is not a key that can be set at run time")
-            parse_dynamic(key, text, OriginKind.DYNAMIC_BROKER if name else OriginKind.DYNAMIC_DEFAULT)
+            dynamic_config.parse_dynamic(key, text, OriginKind.DYNAMIC_BROKER if name else OriginKind.DYNAMIC_DEFAULT)
     for settings in dynamic.groups.values():
         for key, text in settings.items():
             parse_group_value(key, text)
     return dynamic
 
 
-def read_dynamic_configs(fs: FileSystem, path: str) -> DynamicConfig:
+def read_dynamic_configs(fs: FileSystem, path: str) -> dynamic_config.DynamicConfig:
     """The settings kept in the file ``path``; none where there is no file.
 
     Raises OSError, and LogDirectoryError when the file cannot be understood.
     """
     if not fs.exists(path):
-        return DynamicConfig()
+        return dynamic_config.DynamicConfig()
     try:
         return decode_dynamic_configs(read_file(fs, path))
     except (ValueError, InvalidConfigError) as error:
@@ -67,7 +60,9 @@ def read_dynamic_configs(fs: FileSystem, path: str) -> DynamicConfig:
         raise not_understood(path, problem, "start without the settings that were made at run time") from error
 
 
-def config_at_start(fs: FileSystem, directory: str, static: BrokerConfig) -> tuple[DynamicConfig, BrokerConfig]:
+def config_at_start(
+    fs: FileSystem, directory: str, static: BrokerConfig
+) -> tuple[dynamic_config.DynamicConfig, BrokerConfig]:
     """The settings that a log directory keeps, and the configuration in force with them.
 
     Raises OSError, and LogDirectoryError, which says what to do.
@@ -75,7 +70,7 @@ def config_at_start(fs: FileSystem, directory: str, static: BrokerConfig) -> tup
     path = f"{directory}/{DYNAMIC_CONFIGS_FILE}"
     dynamic = read_dynamic_configs(fs, path)
     try:
-        return dynamic, with_dynamic(static, dynamic)
+        return dynamic, dynamic_config.with_dynamic(static, dynamic)
     except InvalidConfigError as error:
         raise LogDirectoryError(
             f"the settings made at run time, in {path}, and the configuration contradict each other: "

@@ -23,12 +23,7 @@ from seglog_broker.storage.io.small_files import read_offsets
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.partition_files import has_partition_files, log_base, topic_id_in
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
-from seglog_broker.storage.segment.checksum import (
-    MalformedChecksumError,
-    SegmentChecksum,
-    checksum_path,
-    read_segment_checksum,
-)
+from seglog_broker.storage.segment import checksum
 from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_scan import BatchScan
@@ -183,7 +178,7 @@ def state_after_kafka(fs: FileSystem, directory: str, state: PartitionState, sai
     )
 
 
-def is_checksum_stale(said: SegmentChecksum, base_offset: int, size: int, cleaned_before: int) -> bool:
+def is_checksum_stale(said: checksum.SegmentChecksum, base_offset: int, size: int, cleaned_before: int) -> bool:
     """Whether a ``.checksum`` file may be older than its ``.log``, in a directory that Kafka used since.
 
     Kafka does not know the file. Its cleaner replaces segments below ``cleaned_before``, the offset in its checkpoint;
@@ -203,12 +198,12 @@ def drop_stale_checksums(fs: FileSystem, directory: str, cleaned_before: int) ->
         if names.segment_file_name(parsed[0], names.CHECKSUM_SUFFIX) not in found:
             continue
         try:
-            said = read_segment_checksum(fs, directory, parsed[0])
-        except MalformedChecksumError:
+            said = checksum.read_segment_checksum(fs, directory, parsed[0])
+        except checksum.MalformedChecksumError:
             continue  # ``check`` reports it, and the scrub writes it again
         size = fs.stat(f"{directory}/{name}").size
         if said is not None and is_checksum_stale(said, parsed[0], size, cleaned_before):
-            fs.unlink(checksum_path(directory, parsed[0]))
+            fs.unlink(checksum.checksum_path(directory, parsed[0]))
             dropped += 1
     if dropped:
         fs.sync_directory(directory)

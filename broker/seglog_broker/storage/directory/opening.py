@@ -11,36 +11,9 @@ from typing import Final
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import DynamicConfig
-from seglog_broker.storage.directory import adoption
+from seglog_broker.storage.directory import adoption, identity, kafka_metadata, kafka_signs
 from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
 from seglog_broker.storage.directory.dynamic_configs import config_at_start
-from seglog_broker.storage.directory.identity import (
-    RENAMED_TOPIC,
-    OtherVersion,
-    check_format,
-    corrections,
-    find_other_version,
-    read_cluster_id,
-    reserved_directories,
-    root_names,
-    write_format,
-    write_identity,
-)
-from seglog_broker.storage.directory.kafka_metadata import (
-    METADATA_DIRECTORY,
-    KafkaMetadata,
-    read_kafka_metadata,
-)
-from seglog_broker.storage.directory.kafka_signs import (
-    CLEAN_MARKER,
-    adopt_kafka_changes,
-    excuse_holes_of_replicas,
-    expected_partitions,
-    is_being_deleted,
-    metadata_files,
-    old_format_partitions,
-    signs_of_kafka,
-)
 from seglog_broker.storage.directory.log_directory import DirectoryLock, LogDirectory
 from seglog_broker.storage.directory.partition_loader import Loading, LoadingStoppedError, LoadReport, PartitionLoader
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
@@ -86,7 +59,7 @@ def open_log_directory(
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
     in_line_bytes: int | None = None,
     loading: Loading = lambda _done, _total: None,
-    upgrading: Callable[[OtherVersion], None] = lambda _other: None,
+    upgrading: Callable[[identity.OtherVersion], None] = lambda _other: None,
 ) -> LogDirectory:
     """Lock and check a log directory, and load every partition. It stays locked until ``close`` or ``abandon``.
 
@@ -129,7 +102,7 @@ def may_be_log_directory(fs: FileSystem, path: str) -> bool:
     """Whether a directory has what is in every log directory, seglog's or Kafka's, or nothing yet. Raises OSError."""
     if not fs.exists(path) or not fs.stat(path).is_directory:
         return False
-    found = root_names(fs, path)
+    found = identity.root_names(fs, path)
     return not found or not _MARKS.isdisjoint(found)
 
 
@@ -148,15 +121,15 @@ def prepare_directory(fs: FileSystem, path: str) -> bool:
         return False
     if not fs.stat(path).is_directory:
         raise LogDirectoryError(f"{path} is a file; log.dir must name a directory", path=path)
-    check_format(fs, path)
+    identity.check_format(fs, path)
     return True
 
 
 def refuse_foreign(fs: FileSystem, path: str, config: BrokerConfig) -> None:
     """Raise LogDirectoryError for a directory that is not for this broker, before anything is written; OSError."""
-    found = root_names(fs, path)
+    found = identity.root_names(fs, path)
     directories = _partition_directories(fs, path, found)
-    read_cluster_id(fs, path, found)
+    identity.read_cluster_id(fs, path, found)
     registry = None
     if filenames.REGISTRY_FILE in found:
         registry = TopicRegistry(fs, f"{path}/{filenames.REGISTRY_FILE}")
@@ -165,7 +138,7 @@ def refuse_foreign(fs: FileSystem, path: str, config: BrokerConfig) -> None:
         _refuse_where_partitions_are_missing(fs, path, config, directories)
     if not config.seglog_acls_not_enforced and _has_news_of_kafka(fs, path, found, registry):
         _refuse_acls(fs, path)
-    if signs_of_kafka(fs, path, found, registry) if registry else filenames.FORMAT_FILE not in found:
+    if kafka_signs.signs_of_kafka(fs, path, found, registry) if registry else filenames.FORMAT_FILE not in found:
         _refuse_old_formats(fs, path, directories)
 
 
@@ -197,7 +170,7 @@ def _refuse_where_partitions_are_missing(
 ) -> None:
     """Refuse a part of Kafka's partitions, of several log.dirs or a cluster: the others would begin empty."""
     ids = adoption.topic_ids(directories, lambda name: topic_id_in(fs, f"{path}/{name}"))
-    missing = adoption.missing_partitions(ids, expected_partitions(fs, path), directories.values())
+    missing = adoption.missing_partitions(ids, kafka_signs.expected_partitions(fs, path), directories.values())
     if missing and config.seglog_missing_partitions == "refuse":
         raise LogDirectoryError(
             f"{path} was written by Kafka and lacks partitions that its files name: {adoption.listed(missing)}; put "
@@ -209,16 +182,16 @@ def _refuse_where_partitions_are_missing(
 
 def _has_news_of_kafka(fs: FileSystem, path: str, found: list[str], registry: TopicRegistry | None) -> bool:
     """Whether there is a metadata log of Kafka's that is not as a start has seen it before."""
-    if METADATA_DIRECTORY not in found:
+    if kafka_metadata.METADATA_DIRECTORY not in found:
         return False
     if registry is None:
         return filenames.FORMAT_FILE not in found
-    return registry.kafka_metadata != metadata_files(fs, path)
+    return registry.kafka_metadata != kafka_signs.metadata_files(fs, path)
 
 
 def _refuse_acls(fs: FileSystem, path: str) -> None:
     """Refuse a directory of a Kafka that had ACLs: the broker would let everyone do what they forbid."""
-    count = read_kafka_metadata(fs, path).acls
+    count = kafka_metadata.read_kafka_metadata(fs, path).acls
     if count:
         raise LogDirectoryError(
             f"{path} was used by a Kafka with {count:,} ACL{'' if count == 1 else 's'}, which seglog does not enforce "
@@ -230,7 +203,7 @@ def _refuse_acls(fs: FileSystem, path: str) -> None:
 
 def _refuse_old_formats(fs: FileSystem, path: str, directories: Directories) -> None:
     """Refuse records in formats that nothing here reads, in a directory that Kafka wrote or used since."""
-    old = old_format_partitions(fs, path, directories)
+    old = kafka_signs.old_format_partitions(fs, path, directories)
     if old:
         raise LogDirectoryError(
             f"{path} has records in Kafka's message formats 0 and 1, of before Kafka 0.11, which seglog does not read: "
@@ -271,18 +244,18 @@ class _Opening:
         dynamic: DynamicConfig,
         in_line_bytes: int | None,
         loading: Loading,
-        upgrading: Callable[[OtherVersion], None],
+        upgrading: Callable[[identity.OtherVersion], None],
     ) -> LogDirectory:
         """Load everything. Raises OSError, LogDirectoryError, and what ``loading`` raises."""
         fs, path = self._fs, self._path
-        check_format(fs, path)
-        found = root_names(fs, path)
+        identity.check_format(fs, path)
+        found = identity.root_names(fs, path)
         known = filenames.REGISTRY_FILE in found
         directories = _partition_directories(fs, path, found)
         other = None
         if known:
             self._registry.load()
-            other = find_other_version(fs, path, found, self._registry)
+            other = identity.find_other_version(fs, path, found, self._registry)
             if other is not None:
                 upgrading(other)
         for name in found:
@@ -293,7 +266,7 @@ class _Opening:
             self._give_up_reserved_name(found, directories)
             self._topics.unrecorded |= {self._file(name) for name in self._registry.remove_deleted(directories)}
             # Before the clean-shutdown marker is removed, because that may be the only sign of Kafka.
-            adopt_kafka_changes(
+            kafka_signs.adopt_kafka_changes(
                 fs, path, found, directories, self._registry, self.partitions.checkpoints, self._report, self._new_id
             )
         clean = filenames.CLEAN_SHUTDOWN_FILE in found
@@ -315,7 +288,7 @@ class _Opening:
             with suppress_no_room():  # else the next start does and says the same again
                 self._registry.save()
         if filenames.FORMAT_FILE not in found:
-            write_format(fs, path)
+            identity.write_format(fs, path)
         self._mark_leftovers(directories)
         loader = PartitionLoader(fs, path, self.partitions, self._registry, self._report)
         try:
@@ -347,7 +320,7 @@ class _Opening:
 
         Returns whether there were such.
         """
-        corrected = list(corrections(self._registry))
+        corrected = list(identity.corrections(self._registry))
         for topic, config, told in corrected:
             is_compacted = topic.name in COMPACTED_TOPICS  # not that of share groups, as earlier versions noted
             notes = [note for note in topic.notes if is_compacted or note != adoption.INTERNAL_NOTE]
@@ -360,14 +333,14 @@ class _Opening:
 
     def _cluster_id(self, found: list[str], *, has_data: bool) -> str:
         """The cluster id in ``meta.properties``, which is written if it is absent; if it was lost, report a problem."""
-        cluster_id = read_cluster_id(self._fs, self._path, found)
+        cluster_id = identity.read_cluster_id(self._fs, self._path, found)
         if cluster_id is not None:
             if not cluster_id:
                 self._report.problems.append(
                     f"{filenames.META_PROPERTIES_FILE} names no cluster id: put it back from a backup"
                 )
             return cluster_id
-        cluster_id = write_identity(self._fs, self._path, self._node_id, self._new_uuid)
+        cluster_id = identity.write_identity(self._fs, self._path, self._node_id, self._new_uuid)
         if has_data:
             self._report.problems.append(
                 f"{filenames.META_PROPERTIES_FILE} was missing: from now on the cluster id is {cluster_id}; stop the "
@@ -382,30 +355,30 @@ class _Opening:
         that of Kafka's metadata log. Such a version may also have dropped the topic from the registry.
         """
         topics = self._registry.topics
-        old = reserved_directories(self._fs, self._path, found)
+        old = identity.reserved_directories(self._fs, self._path, found)
         topic = topics.get(RESERVED_TOPIC)
         if topic is None and not old:
             return
         if topic is None:
-            topic = topics.get(RENAMED_TOPIC) or adoption.adopted_topic(
-                RENAMED_TOPIC, dict(old.values()), self._new_id, adoption.REMADE_NOTE
+            topic = topics.get(identity.RENAMED_TOPIC) or adoption.adopted_topic(
+                identity.RENAMED_TOPIC, dict(old.values()), self._new_id, adoption.REMADE_NOTE
             )
         else:
             del topics[RESERVED_TOPIC]
-        topics[RENAMED_TOPIC] = replace(topic, name=RENAMED_TOPIC)
+        topics[identity.RENAMED_TOPIC] = replace(topic, name=identity.RENAMED_TOPIC)
         self._registry.save()
         for name, (partition, _) in old.items():
-            renamed = filenames.partition_directory_name(RENAMED_TOPIC, partition)
+            renamed = filenames.partition_directory_name(identity.RENAMED_TOPIC, partition)
             self._fs.rename(self._file(name), self._file(renamed))
             found[found.index(name)] = renamed
             directories.pop(name, None)
-            directories[renamed] = filenames.PartitionDirectory(RENAMED_TOPIC, partition)
+            directories[renamed] = filenames.PartitionDirectory(identity.RENAMED_TOPIC, partition)
         self._fs.sync_directory(self._path)
-        self._registry.kafka_metadata = metadata_files(self._fs, self._path)
+        self._registry.kafka_metadata = kafka_signs.metadata_files(self._fs, self._path)
         self._registry.save()
         self._report.problems.append(
-            f"topic {RESERVED_TOPIC} has been renamed to {RENAMED_TOPIC}, with all its records: Apache Kafka keeps its "
-            "metadata log under that name"
+            f"topic {RESERVED_TOPIC} has been renamed to {identity.RENAMED_TOPIC}, with all its records: Apache Kafka "
+            "keeps its metadata log under that name"
         )
 
     def _adopt(self, directories: Directories, *, is_own: bool) -> None:
@@ -423,10 +396,10 @@ class _Opening:
                     path=self._path,
                 )
         ids = adoption.topic_ids(directories, lambda name: topic_id_in(self._fs, self._file(name)))
-        metadata = read_kafka_metadata(self._fs, self._path)
+        metadata = kafka_metadata.read_kafka_metadata(self._fs, self._path)
         self._registry.metadata_version = metadata.metadata_version or self._registry.metadata_version
         if is_own:
-            metadata = KafkaMetadata()
+            metadata = kafka_metadata.KafkaMetadata()
         if metadata.problem is not None:
             self._report.problems.append(f"{metadata.problem}: topics' settings behind it are not known")
         of_brokers = {f"broker {name}" if name else "all brokers": c for name, c in metadata.broker_configs.items()}
@@ -439,14 +412,14 @@ class _Opening:
             note = adoption.REMADE_NOTE if is_own else adoption.ADOPTED_NOTE
             self._registry.topics[topic] = adoption.adopted_topic(topic, partitions, self._new_id, note, metadata)
         for topic, number in adoption.missing_partitions(
-            ids, expected_partitions(self._fs, self._path), directories.values()
+            ids, kafka_signs.expected_partitions(self._fs, self._path), directories.values()
         ):
             if topic in ids:
                 self._registry.topics[topic] = adoption.with_missing(self._registry.topics[topic], number)
         if not is_own:
             cleaned = self.partitions.checkpoints.read(checkpoints.CLEANER_CHECKPOINT, [])  # named when it is loaded
             there = [(topic, number) for topic, partitions in ids.items() for number in partitions]
-            excuse_holes_of_replicas(self._fs, self._path, there, self._registry.topics, cleaned)
+            kafka_signs.excuse_holes_of_replicas(self._fs, self._path, there, self._registry.topics, cleaned)
             self._report.adopted = sorted(self._registry.topics)
         elif self._registry.topics:
             self._report.remade = sorted(self._registry.topics)
@@ -454,10 +427,10 @@ class _Opening:
                 f"{filenames.REGISTRY_FILE} was missing and was made from the directories: the configuration of "
                 f"{len(self._registry.topics)} topics is lost, they keep every record until it is set again"
             )
-        self._registry.kafka_metadata = metadata_files(self._fs, self._path)
+        self._registry.kafka_metadata = kafka_signs.metadata_files(self._fs, self._path)
         self._registry.save()
 
-    def _adopt_accounts(self, metadata: KafkaMetadata) -> None:
+    def _adopt_accounts(self, metadata: kafka_metadata.KafkaMetadata) -> None:
         """Take over the SCRAM credentials of a Kafka: before the registry, with which this is not done again."""
         accounts = self._accounts
         usable = [
@@ -489,7 +462,7 @@ class _Opening:
                 if topic == filenames.SNAPSHOT_TOPIC and is_held(self._fs, self._file(name)):
                     continue
                 self._report.deleted_directories.append(self._file(name))
-            elif not marker and is_being_deleted(self._fs, self._path, name, self._registry):
+            elif not marker and kafka_signs.is_being_deleted(self._fs, self._path, name, self._registry):
                 marked = filenames.marked_directory_name(topic, partition, self._new_uuid(), filenames.DELETE_MARKER)
                 self._fs.rename(self._file(name), self._file(marked))
                 self._report.deleted_directories.append(self._file(marked))
@@ -519,7 +492,7 @@ class _Opening:
         if any(error is not None for error in self.partitions.close().values()):
             return False
         try:
-            write_file_atomically(self._fs, self._file(filenames.CLEAN_SHUTDOWN_FILE), CLEAN_MARKER)
+            write_file_atomically(self._fs, self._file(filenames.CLEAN_SHUTDOWN_FILE), kafka_signs.CLEAN_MARKER)
         except OSError:
             return False
         return True

@@ -21,13 +21,8 @@ from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
 from seglog_broker.storage.log.partition_files import make_partitions
 from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_protocol import errors
 from seglog_protocol.checkpoint_files import TopicPartition
-from seglog_protocol.errors import (
-    InvalidPartitionsError,
-    InvalidRequestError,
-    InvalidTopicError,
-    TopicExistsError,
-)
 from seglog_protocol.internal_topics import RESERVED_TOPIC
 
 _VERSION: Final = 2
@@ -145,15 +140,15 @@ class TopicAdmin:
         """
         problem = filenames.why_invalid_topic(name)
         if problem is not None:
-            raise InvalidTopicError(f"{name[:60]!r} cannot be a topic's name: {problem}", topic=name[:60])
+            raise errors.InvalidTopicError(f"{name[:60]!r} cannot be a topic's name: {problem}", topic=name[:60])
         if name == RESERVED_TOPIC:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"topic {name} cannot be created: Apache Kafka keeps its metadata log under this name", field="topic"
             )
         if name in self.registry.topics:
-            raise TopicExistsError(f"topic {name} exists already", topic=name)
+            raise errors.TopicExistsError(f"topic {name} exists already", topic=name)
         if not 1 <= partitions <= PARTITIONS_MAX:
-            raise InvalidPartitionsError(f"a topic has from 1 to {PARTITIONS_MAX} partitions, not {partitions}")
+            raise errors.InvalidPartitionsError(f"a topic has from 1 to {PARTITIONS_MAX} partitions, not {partitions}")
         return Topic(name, filenames.new_id(self._new_uuid()), partitions, config)
 
     def plan_creation(self, topics: Iterable[Topic]) -> TopicCreation:
@@ -213,7 +208,7 @@ class TopicAdmin:
         The rules of ``plan_creation`` apply. Raises InvalidPartitionsError for fewer partitions.
         """
         if not topic.partitions <= partitions <= PARTITIONS_MAX:
-            raise InvalidPartitionsError(
+            raise errors.InvalidPartitionsError(
                 f"topic {topic.name} has {topic.partitions} partitions and can have up to {PARTITIONS_MAX}, not "
                 f"{partitions}: partitions cannot be removed"
             )

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from seglog_broker.config import TopicConfig
 from seglog_broker.config.topic_config import DECOMPRESSED_RECORD_BYTES_MAX
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
+from seglog_protocol import record_batch
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec
 from seglog_protocol.errors import (
@@ -23,25 +24,6 @@ from seglog_protocol.errors import (
     InvalidTimestampError,
     MessageTooLargeError,
     UnsupportedMagicError,
-)
-from seglog_protocol.record_batch import (
-    ATTRIBUTES_POSITION,
-    BATCH_LENGTH_MIN,
-    CODEC_MASK,
-    CONTROL_BIT,
-    HEADER_SIZE,
-    LOG_APPEND_TIME_BIT,
-    LOG_OVERHEAD,
-    MAGIC,
-    MAGIC_POSITION,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
-    TRANSACTIONAL_BIT,
-    BatchHeader,
-    max_timestamp,
-    parse_header,
-    rewrite_log_append_time,
-    verify_crc,
 )
 from seglog_protocol.records import iter_records, longest_record
 
@@ -54,7 +36,7 @@ batches that open to much would have an answer of gigabytes."""
 
 _LONG_MAX: Final = 2**63 - 1
 _CODEC_MAX: Final = int(max(Codec))
-_ALL_BUT_TRANSACTIONAL: Final = ~TRANSACTIONAL_BIT
+_ALL_BUT_TRANSACTIONAL: Final = ~record_batch.TRANSACTIONAL_BIT
 
 
 class RecordRules(NamedTuple):
@@ -94,27 +76,27 @@ def early_rules(config: TopicConfig, now_ms: int) -> RecordRules:
     return rules._replace(latest=now_ms + config.message_timestamp_after_max_ms)
 
 
-def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHeader:
+def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> record_batch.BatchHeader:
     """Check that ``batch`` is exactly one valid batch; return its header. ``check_records`` is for its records.
 
     Raises CorruptBatchError for bytes damaged in transit, and InvalidRecordError, UnsupportedMagicError,
     MessageTooLargeError or InvalidTimestampError for a batch that the topic does not accept.
     """
     size = len(batch)
-    if HEADER_SIZE <= size <= config.max_message_bytes:
-        header = parse_header(batch)
+    if record_batch.HEADER_SIZE <= size <= config.max_message_bytes:
+        header = record_batch.parse_header(batch)
         if (
-            header.batch_length == size - LOG_OVERHEAD
-            and header.magic == MAGIC
-            and crc32c(batch[ATTRIBUTES_POSITION:]) == header.crc
+            header.batch_length == size - record_batch.LOG_OVERHEAD
+            and header.magic == record_batch.MAGIC
+            and crc32c(batch[record_batch.ATTRIBUTES_POSITION :]) == header.crc
             and 0 <= header.attributes & _ALL_BUT_TRANSACTIONAL <= _CODEC_MAX
             and header.base_offset == 0
             and header.record_count == header.last_offset_delta + 1
             and header.record_count > 0
-            and header.producer_id >= (NO_PRODUCER_ID if header.attributes <= _CODEC_MAX else 0)
+            and header.producer_id >= (record_batch.NO_PRODUCER_ID if header.attributes <= _CODEC_MAX else 0)
             and (
                 header.base_timestamp <= header.max_timestamp <= now_ms + config.message_timestamp_after_max_ms
-                or header.max_timestamp == NO_TIMESTAMP
+                or header.max_timestamp == record_batch.NO_TIMESTAMP
                 or config.message_timestamp_type == "LogAppendTime"
             )
         ):
@@ -135,8 +117,8 @@ def expired_before(config: TopicConfig, now_ms: int) -> int:
 def may_be_early(payload: memoryview, position: int, config: TopicConfig, now_ms: int) -> bool:
     """Whether ``check_batch`` may refuse the batch at ``position`` for a time in the future, naming its records."""
     return (
-        len(payload) - position >= HEADER_SIZE
-        and max_timestamp(payload, position) > now_ms + config.message_timestamp_after_max_ms
+        len(payload) - position >= record_batch.HEADER_SIZE
+        and record_batch.max_timestamp(payload, position) > now_ms + config.message_timestamp_after_max_ms
         and config.message_timestamp_type != "LogAppendTime"
     )
 
@@ -150,23 +132,23 @@ def _refuse(batch: memoryview, config: TopicConfig, now_ms: int) -> NoReturn:
             size=size,
             limit=config.max_message_bytes,
         )
-    if size > MAGIC_POSITION and batch[MAGIC_POSITION] != MAGIC:
-        magic = batch[MAGIC_POSITION]
+    if size > record_batch.MAGIC_POSITION and batch[record_batch.MAGIC_POSITION] != record_batch.MAGIC:
+        magic = batch[record_batch.MAGIC_POSITION]
         raise UnsupportedMagicError(
-            f"the batch has magic {magic}, only Kafka's format {MAGIC} is accepted"
-            + (": the producer is older than Kafka 0.11, update it" if magic < MAGIC else ""),
+            f"the batch has magic {magic}, only Kafka's format {record_batch.MAGIC} is accepted"
+            + (": the producer is older than Kafka 0.11, update it" if magic < record_batch.MAGIC else ""),
             magic=magic,
         )
-    if size < HEADER_SIZE:
-        raise CorruptBatchError(f"{size} bytes are not a record batch: its header alone has {HEADER_SIZE}")
-    header = parse_header(batch)
-    if header.batch_length < BATCH_LENGTH_MIN or header.size > size:
+    if size < record_batch.HEADER_SIZE:
+        raise CorruptBatchError(f"{size} bytes are not a record batch: its header alone has {record_batch.HEADER_SIZE}")
+    header = record_batch.parse_header(batch)
+    if header.batch_length < record_batch.BATCH_LENGTH_MIN or header.size > size:
         raise CorruptBatchError(
-            f"the batch says it has {header.batch_length + LOG_OVERHEAD} bytes, {size} were sent for it"
+            f"the batch says it has {header.batch_length + record_batch.LOG_OVERHEAD} bytes, {size} were sent for it"
         )
     if header.size < size:
         raise InvalidRecordError(f"{size - header.size} bytes follow the batch: send exactly one batch for a partition")
-    if not verify_crc(batch, 0, header):
+    if not record_batch.verify_crc(batch, 0, header):
         raise CorruptBatchError("the batch does not match its CRC-32C: it was damaged in transit, send it again")
     if not 0 <= header.attributes & _ALL_BUT_TRANSACTIONAL <= _CODEC_MAX:
         _refuse_attributes(header)
@@ -177,31 +159,35 @@ def _refuse(batch: memoryview, config: TopicConfig, now_ms: int) -> NoReturn:
             f"the batch counts {header.record_count} records and a last offset delta of {header.last_offset_delta}: "
             "the delta must be one less than a count above 0"
         )
-    if header.producer_id < NO_PRODUCER_ID:
+    if header.producer_id < record_batch.NO_PRODUCER_ID:
         raise InvalidRecordError(f"the batch has producer id {header.producer_id}: ids are 0 or more, -1 means none")
-    if header.producer_id == NO_PRODUCER_ID and header.is_transactional:
+    if header.producer_id == record_batch.NO_PRODUCER_ID and header.is_transactional:
         raise InvalidRecordError("the batch belongs to a transaction, and has no producer id: it needs one")
     _refuse_timestamps(header, batch, config, now_ms)
 
 
-def stamp(batch: memoryview, now_ms: int) -> BatchHeader:
+def stamp(batch: memoryview, now_ms: int) -> record_batch.BatchHeader:
     """Give the batch the broker's time, in place, as a LogAppendTime topic does; the header that it has then."""
-    rewrite_log_append_time(batch, 0, now_ms)
-    return parse_header(batch)
+    record_batch.rewrite_log_append_time(batch, 0, now_ms)
+    return record_batch.parse_header(batch)
 
 
-def _refuse_attributes(header: BatchHeader) -> NoReturn:
+def _refuse_attributes(header: record_batch.BatchHeader) -> NoReturn:
     attributes = header.attributes
-    if attributes & CODEC_MASK > _CODEC_MAX:
-        raise InvalidRecordError(f"the batch names codec {attributes & CODEC_MASK}, there are 0 to {_CODEC_MAX}")
-    if attributes & LOG_APPEND_TIME_BIT:
+    if attributes & record_batch.CODEC_MASK > _CODEC_MAX:
+        raise InvalidRecordError(
+            f"the batch names codec {attributes & record_batch.CODEC_MASK}, there are 0 to {_CODEC_MAX}"
+        )
+    if attributes & record_batch.LOG_APPEND_TIME_BIT:
         raise InvalidTimestampError("the batch is marked as LogAppendTime, which only the broker may set")
-    if attributes & CONTROL_BIT:
+    if attributes & record_batch.CONTROL_BIT:
         raise InvalidRecordError("control batches are written by the broker only")
     raise InvalidRecordError(f"the batch has attribute bits {attributes & 0xFFFF:#06x} that no producer may set")
 
 
-def _refuse_timestamps(header: BatchHeader, batch: memoryview, config: TopicConfig, now_ms: int) -> NoReturn:
+def _refuse_timestamps(
+    header: record_batch.BatchHeader, batch: memoryview, config: TopicConfig, now_ms: int
+) -> NoReturn:
     if header.max_timestamp < header.base_timestamp:
         raise InvalidTimestampError(
             f"the batch's largest timestamp {header.max_timestamp} lies before its base timestamp "
@@ -220,7 +206,7 @@ def _refuse_timestamps(header: BatchHeader, batch: memoryview, config: TopicConf
     )
 
 
-def check_small_records(header: BatchHeader, batch: memoryview, rules: RecordRules) -> bool:
+def check_small_records(header: record_batch.BatchHeader, batch: memoryview, rules: RecordRules) -> bool:
     """As ``check_records`` if that is quick, and return True; False, without a verdict, if it would take long."""
     if not header.codec_id and not rules.walks_records:
         return True
@@ -236,7 +222,7 @@ def check_small_records(header: BatchHeader, batch: memoryview, rules: RecordRul
     return True
 
 
-def check_records(header: BatchHeader, batch: memoryview, rules: RecordRules) -> None:
+def check_records(header: record_batch.BatchHeader, batch: memoryview, rules: RecordRules) -> None:
     """Raise InvalidRecordError or InvalidTimestampError with the indexes of the records that break ``rules``.
 
     As in Kafka it is InvalidTimestampError where there is one bad timestamp. InvalidRecordError also when the records
@@ -295,7 +281,9 @@ class _BadRecords:
         return f"record {first} {what}{others}" if count else ""
 
 
-def _bad_records(header: BatchHeader, batch: memoryview, rules: RecordRules, size_limit: int) -> _BadRecords:
+def _bad_records(
+    header: record_batch.BatchHeader, batch: memoryview, rules: RecordRules, size_limit: int
+) -> _BadRecords:
     """The records that break ``rules``. Raises CorruptRecordError, and InvalidRecordError for one that is too long."""
     if header.codec_id and rules.size_max < DECOMPRESSED_RECORD_BYTES_MAX:
         size = longest_record(header, batch, size_limit=size_limit)
@@ -314,7 +302,7 @@ def _bad_records(header: BatchHeader, batch: memoryview, rules: RecordRules, siz
             count, first = bad.keyless
             bad.keyless = count + 1, first if count else index
             bad.add(index)
-        elif not earliest <= record.timestamp <= latest and record.timestamp != NO_TIMESTAMP:
+        elif not earliest <= record.timestamp <= latest and record.timestamp != record_batch.NO_TIMESTAMP:
             count, first = bad.ill_timed
             bad.ill_timed = count + 1, first if count else index
             if bad.timestamp is None:

@@ -14,16 +14,11 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.small_files import keep_copy
+from seglog_broker.storage.log import partition_state
 from seglog_broker.storage.log.end_marks import LogMarks
 from seglog_broker.storage.log.leader_epochs import EPOCH_MAX, EpochEntry
 from seglog_broker.storage.log.loaded_log import LoadedLog, OpenReport
 from seglog_broker.storage.log.log_files import DeletedSegments, LogFiles, LogSettings
-from seglog_broker.storage.log.partition_state import (
-    PARTITION_STATE_FILE,
-    MalformedStateError,
-    PartitionState,
-    StoppedAt,
-)
 from seglog_broker.storage.log.recovery import (
     LogRecovery,
     Progress,
@@ -139,7 +134,7 @@ class _Loader:
         epochs.load()
         # a stop of a version that did not store epochs in the state did not sync the file after retention, either
         is_current = bool(state.epochs) or not self._log.files.fs.exists(
-            f"{self._log.files.directory}/{PARTITION_STATE_FILE}"
+            f"{self._log.files.directory}/{partition_state.PARTITION_STATE_FILE}"
         )
         self._epochs_of_stop = list(epochs.entries) if is_current else []  # Kafka's file, as a clean stop wrote it
         remembered = [EpochEntry(*entry) for entry in state.epochs]
@@ -254,7 +249,7 @@ class _Loader:
         self._load_transaction_indexes(producers, rebuilt if is_whole else [*rebuilt, active.base_offset])
         return OpenReport(recovery, len(rebuilt), self.problems, producers)
 
-    def _find_start(self, claimed: int, stopped: StoppedAt | None) -> int:
+    def _find_start(self, claimed: int, stopped: partition_state.StoppedAt | None) -> int:
         """The log start offset; the checkpoint says ``claimed``, and contradictions become problems.
 
         ``stopped`` has the ends at the last clean stop, if the log should be unchanged since. Where records at the
@@ -444,10 +439,10 @@ class _Loader:
         self._log.leader_epoch = current
 
 
-def _read_state(files: LogFiles) -> tuple[PartitionState, str | None]:
+def _read_state(files: LogFiles) -> tuple[partition_state.PartitionState, str | None]:
     """The state of the directory, and why its file was ignored, if it was."""
     try:
-        return PartitionState.read(files.fs, files.directory), None
-    except MalformedStateError as error:
-        copied = keep_copy(files.fs, f"{files.directory}/{PARTITION_STATE_FILE}")
-        return PartitionState(), f"{PARTITION_STATE_FILE} is ignored: {error}; {copied}"
+        return partition_state.PartitionState.read(files.fs, files.directory), None
+    except partition_state.MalformedStateError as error:
+        copied = keep_copy(files.fs, f"{files.directory}/{partition_state.PARTITION_STATE_FILE}")
+        return partition_state.PartitionState(), f"{partition_state.PARTITION_STATE_FILE} is ignored: {error}; {copied}"

@@ -4,11 +4,7 @@ import errno
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from seglog_broker.storage.io.filenames import (
-    PARTITION_METADATA_FILE,
-    decode_partition_metadata,
-    encode_partition_metadata,
-)
+from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_files_atomically
 from seglog_broker.storage.log.leader_epochs import EpochEntry
 from seglog_protocol import segment_files as names
@@ -46,7 +42,7 @@ def _make_together(fs: FileSystem, wanted: Sequence[tuple[str, str]]) -> None:
     for directory, topic_id in wanted:
         if not fs.exists(directory):
             fs.make_directory(directory)
-        elif PARTITION_METADATA_FILE in fs.list_directory(directory):
+        elif filenames.PARTITION_METADATA_FILE in fs.list_directory(directory):
             found = topic_id_in(fs, directory)
             if found != topic_id:
                 raise FileExistsError(errno.EEXIST, f"it is of another topic, {found or 'of unknown id'}", directory)
@@ -57,7 +53,7 @@ def _make_together(fs: FileSystem, wanted: Sequence[tuple[str, str]]) -> None:
     write_files_atomically(
         fs,
         [
-            (f"{directory}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id))
+            (f"{directory}/{filenames.PARTITION_METADATA_FILE}", filenames.encode_partition_metadata(topic_id))
             for directory, topic_id in wanted
         ],
     )
@@ -66,7 +62,7 @@ def _make_together(fs: FileSystem, wanted: Sequence[tuple[str, str]]) -> None:
 def topic_id_in(fs: FileSystem, directory: str) -> str | None:
     """The topic id in ``partition.metadata`` of a partition directory; None if there is none, or it is malformed."""
     try:
-        return decode_partition_metadata(read_file(fs, f"{directory}/{PARTITION_METADATA_FILE}"))
+        return filenames.decode_partition_metadata(read_file(fs, f"{directory}/{filenames.PARTITION_METADATA_FILE}"))
     except (FileNotFoundError, ValueError):
         return None
 
@@ -85,7 +81,7 @@ def empty_directory(fs: FileSystem, directory: str) -> None:
 
 def make_is_incomplete(fs: FileSystem, directory: str) -> bool:
     """Whether a crash interrupted ``make_partition``: no metadata, and no record."""
-    if fs.exists(f"{directory}/{PARTITION_METADATA_FILE}"):
+    if fs.exists(f"{directory}/{filenames.PARTITION_METADATA_FILE}"):
         return False  # without listing the directory, which may have very many names
     found = fs.list_directory(directory)
     return not any(
@@ -95,7 +91,7 @@ def make_is_incomplete(fs: FileSystem, directory: str) -> bool:
 
 def has_partition_files(found: Iterable[str]) -> bool:
     """Whether the names found in a directory are those of a partition."""
-    return any(name == PARTITION_METADATA_FILE or name.endswith(names.LOG_SUFFIX) for name in found)
+    return any(name == filenames.PARTITION_METADATA_FILE or name.endswith(names.LOG_SUFFIX) for name in found)
 
 
 def log_base(name: str) -> int | None:

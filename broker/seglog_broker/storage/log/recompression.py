@@ -11,13 +11,8 @@ A small batch is recompressed on the loop, others in a worker process (``recompr
 from typing import Final, NamedTuple
 
 from seglog_broker.config import TopicConfig
+from seglog_protocol import errors
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec, compress, decompress
-from seglog_protocol.errors import (
-    CorruptRecordError,
-    DecompressedTooLargeError,
-    InvalidRecordError,
-    MessageTooLargeError,
-)
 from seglog_protocol.record_batch import CODEC_MASK, HEADER_SIZE, BatchHeader, seal_batch
 
 _CODECS: Final = {codec.name.lower(): codec for codec in Codec} | {"uncompressed": Codec.NONE}
@@ -75,8 +70,8 @@ def recompress_small(header: BatchHeader, batch: memoryview, wanted: Recompressi
         return None
     try:
         return recompress(header, batch, wanted, limit)
-    except InvalidRecordError as error:
-        if isinstance(error.__cause__, DecompressedTooLargeError):
+    except errors.InvalidRecordError as error:
+        if isinstance(error.__cause__, errors.DecompressedTooLargeError):
             return None
         raise
 
@@ -91,22 +86,22 @@ def recompress(
     """
     stored = batch[HEADER_SIZE : header.size]
     if header.codec_id == Codec.NONE and len(stored) > size_limit:  # nobody would open them again
-        raise MessageTooLargeError(
+        raise errors.MessageTooLargeError(
             f"the records have {len(stored)} bytes, to be compressed they may have {size_limit}: send less at once",
             size=len(stored),
             limit=size_limit,
         )
     try:
         records = decompress(header.codec, stored, size_limit)
-    except CorruptRecordError as error:
-        raise InvalidRecordError(f"the batch's records cannot be read: {error.message}") from error
+    except errors.CorruptRecordError as error:
+        raise errors.InvalidRecordError(f"the batch's records cannot be read: {error.message}") from error
     attributes = header.attributes & ~CODEC_MASK | wanted.codec
     packed = compress(wanted.codec, records, wanted.level)
     # Kafka compares the size with max.message.bytes twice: as the batch was sent, and as LogValidator made it
     # (UnifiedLog.append, messageSizeMaybeChanged).
     size = HEADER_SIZE + len(packed)
     if size > wanted.batch_bytes_max:
-        raise MessageTooLargeError(
+        raise errors.MessageTooLargeError(
             f"with the topic's compression.type the batch has {size} bytes, more than max.message.bytes = "
             f"{wanted.batch_bytes_max}: send less at once",
             size=size,

@@ -22,28 +22,19 @@ from seglog_broker.storage.io.os_errors import suppress_no_room
 from seglog_broker.storage.io.small_files import keep_copy
 from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_broker.storage.segment.segment import Segment
+from seglog_protocol import transaction_files
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import BatchHeader
 from seglog_protocol.records import decode_records
 from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, parse_segment_file_name, segment_file_name
-from seglog_protocol.transaction_files import (
-    AbortedTransaction,
-    EndMarker,
-    MalformedSnapshotError,
-    ProducerEntry,
-    UnknownSnapshotError,
-    decode_end_marker,
-    decode_snapshot,
-    encode_snapshot,
-)
 
 
 class ReplayedBatch(NamedTuple):
     """A batch of the log; ``marker`` as ``ProducerState.apply_replayed`` wants it."""
 
     header: BatchHeader
-    marker: EndMarker | None = None
+    marker: transaction_files.EndMarker | None = None
 
 
 Replay = Callable[[int, int], Iterable[ReplayedBatch]]
@@ -61,7 +52,7 @@ class ProducerLoadReport:
     corrupt: list[int] = field(default_factory=list)  # offsets of those that could not be
     problems: list[str] = field(default_factory=list)  # those of another version, a sentence each
     replayed: int = 0  # batches
-    aborted: list[AbortedTransaction] = field(default_factory=list)  # transactions that ended in them
+    aborted: list[transaction_files.AbortedTransaction] = field(default_factory=list)  # transactions that ended in them
 
 
 class ProducerSnapshots:
@@ -136,7 +127,7 @@ class ProducerSnapshots:
         self.state.end_offset = end_offset
         if end_offset <= (self.offsets[-1] if self.offsets else self._first_base):
             return None
-        return self._path(end_offset), encode_snapshot(self.state.entries())
+        return self._path(end_offset), transaction_files.encode_snapshot(self.state.entries())
 
     def note_taken(self, end_offset: int) -> None:
         """The file of ``file_at`` has been written."""
@@ -161,12 +152,12 @@ class ProducerSnapshots:
         for offset in offsets:
             self._unsynced.pop(offset, None)
 
-    def below(self, offset: int) -> tuple[int, list[ProducerEntry]]:
+    def below(self, offset: int) -> tuple[int, list[transaction_files.ProducerEntry]]:
         """The newest readable snapshot at or below ``offset``: its offset and producers; without one where to begin."""
         for taken in reversed(self.offsets):
             if taken <= offset:
-                with contextlib.suppress(MalformedSnapshotError):
-                    return taken, decode_snapshot(read_file(self._fs, self._path(taken)))
+                with contextlib.suppress(transaction_files.MalformedSnapshotError):
+                    return taken, transaction_files.decode_snapshot(read_file(self._fs, self._path(taken)))
         return self._first_base, []
 
     def remove_strays(self, segment_bases: Sequence[int]) -> None:
@@ -230,11 +221,11 @@ class ProducerSnapshots:
         while self.offsets:
             offset = self.offsets[-1]
             try:
-                entries = decode_snapshot(read_file(self._fs, self._path(offset)))
+                entries = transaction_files.decode_snapshot(read_file(self._fs, self._path(offset)))
                 written_ms = self._fs.stat(self._path(offset)).mtime_ms
-            except MalformedSnapshotError as error:
+            except transaction_files.MalformedSnapshotError as error:
                 report.corrupt.append(offset)
-                if isinstance(error, UnknownSnapshotError):
+                if isinstance(error, transaction_files.UnknownSnapshotError):
                     name = segment_file_name(offset, SNAPSHOT_SUFFIX)
                     report.problems.append(f"{name} is ignored: {error}; {keep_copy(self._fs, self._path(offset))}")
                 self._remove(offset)
@@ -332,10 +323,10 @@ def replayed(segment: Segment, found: LocatedBatch) -> ReplayedBatch:
     return ReplayedBatch(found.header, _end_marker(segment, found) if found.header.is_control else None)
 
 
-def _end_marker(segment: Segment, found: LocatedBatch) -> EndMarker | None:
+def _end_marker(segment: Segment, found: LocatedBatch) -> transaction_files.EndMarker | None:
     """What a control batch says; None when it ends no transaction, or cannot be read."""
     try:
         records = decode_records(found.header, segment.log.read_batch(found))
     except CorruptRecordError:
         return None
-    return decode_end_marker(records[0].key, records[0].value) if records else None
+    return transaction_files.decode_end_marker(records[0].key, records[0].value) if records else None

@@ -19,16 +19,7 @@ from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
 
-from seglog_protocol import errors
-from seglog_protocol.record_batch import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    TRANSACTIONAL_BIT,
-    BatchHeader,
-    add_sequence,
-    subtract_sequence,
-)
+from seglog_protocol import errors, record_batch
 from seglog_protocol.transaction_files import TXN_INDEX_VERSION, AbortedTransaction, EndMarker, ProducerEntry
 
 BATCHES_KEPT: Final = 5
@@ -97,17 +88,17 @@ class _Producer:
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_seen_ms", "last_sequence", "last_timestamp")
 
     def __init__(self) -> None:
-        self.epoch = NO_PRODUCER_EPOCH
+        self.epoch = record_batch.NO_PRODUCER_EPOCH
         self.coordinator_epoch = _NO_COORDINATOR_EPOCH
         self.last_timestamp = 0
         self.last_seen_ms = 0  # wall time, as far as it is known
-        self.last_sequence = NO_SEQUENCE
+        self.last_sequence = record_batch.NO_SEQUENCE
         self.batches = b""
 
     def set_epoch(self, epoch: int) -> None:
         """Another epoch counts from 0 again, so the batches of the one before are no repetitions in it."""
         if epoch != self.epoch:
-            self.epoch, self.last_sequence, self.batches = epoch, NO_SEQUENCE, b""
+            self.epoch, self.last_sequence, self.batches = epoch, record_batch.NO_SEQUENCE, b""
 
     def add_batch(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
         batch = _BATCH.pack(last_sequence, last_offset, offset_delta, timestamp)
@@ -115,12 +106,12 @@ class _Producer:
         self.last_sequence = last_sequence
         self.last_timestamp = timestamp
 
-    def find(self, header: BatchHeader) -> Duplicate | None:
+    def find(self, header: record_batch.BatchHeader) -> Duplicate | None:
         """The kept batch of the same epoch with exactly these sequences."""
         if header.producer_epoch == self.epoch:
             first, last = header.base_sequence, header.last_sequence
             for last_sequence, last_offset, offset_delta, timestamp in _BATCH.iter_unpack(self.batches):
-                if last_sequence == last and subtract_sequence(last_sequence, offset_delta) == first:
+                if last_sequence == last and record_batch.subtract_sequence(last_sequence, offset_delta) == first:
                     return Duplicate(last_offset - offset_delta, last_offset, timestamp)
         return None
 
@@ -128,12 +119,12 @@ class _Producer:
     def is_heard_again(self) -> bool:
         """Whether its last batch is not the first of its epoch, which begins at sequence 0."""
         last_sequence, _, offset_delta = self.last_batch()
-        return subtract_sequence(last_sequence, offset_delta) > 0
+        return record_batch.subtract_sequence(last_sequence, offset_delta) > 0
 
     def last_batch(self) -> tuple[int, int, int]:
         """(last sequence, last offset, offset delta), as a snapshot has them."""
         if not self.batches:
-            return (NO_SEQUENCE, _NO_OFFSET, 0)
+            return (record_batch.NO_SEQUENCE, _NO_OFFSET, 0)
         last_sequence, last_offset, offset_delta, _ = _BATCH.unpack_from(self.batches, len(self.batches) - _BATCH.size)
         return (last_sequence, last_offset, offset_delta)
 
@@ -168,7 +159,7 @@ class ProducerState:
         self._expected: dict[int, _Expected] = {}  # by producer id, until the marker
         self.end_offset = 0
         """Everything below is accounted for."""
-        self.highest_id = NO_PRODUCER_ID
+        self.highest_id = record_batch.NO_PRODUCER_ID
         """Of all producers ever seen here, forgotten ones too."""
 
     def __len__(self) -> int:
@@ -192,7 +183,7 @@ class ProducerState:
         """
         producer_id = end.producer_id
         producer, expected = self._producers.get(producer_id), self._expected.get(producer_id)
-        epoch = NO_PRODUCER_EPOCH if producer is None else producer.epoch
+        epoch = record_batch.NO_PRODUCER_EPOCH if producer is None else producer.epoch
         is_ongoing = producer_id in self._open
         if expected is not None and expected.epoch >= epoch:
             epoch, is_ongoing = expected.epoch, True
@@ -226,7 +217,7 @@ class ProducerState:
 
     # --- Appending ----------------------------------------------------------------------------------------------------
 
-    def check(self, header: BatchHeader) -> Duplicate | None:
+    def check(self, header: record_batch.BatchHeader) -> Duplicate | None:
         """Check a data batch, as the client sent it; None when it is to be written.
 
         A batch that repeats only some records is out of order. Batches of a producer that is unknown, or no longer
@@ -237,7 +228,7 @@ class ProducerState:
         than all others.
         """
         producer_id = header.producer_id
-        if producer_id <= NO_PRODUCER_ID:
+        if producer_id <= record_batch.NO_PRODUCER_ID:
             return None
         if header.base_sequence < 0:
             raise errors.InvalidRecordError(
@@ -251,15 +242,15 @@ class ProducerState:
         self._check_sequence(header, producer)
         return None
 
-    def check_of_coordinator(self, header: BatchHeader) -> None:
+    def check_of_coordinator(self, header: record_batch.BatchHeader) -> None:
         """As ``check`` of one batch that a coordinator writes for a producer: sequences do not count, none repeats."""
-        if header.producer_id > NO_PRODUCER_ID:
+        if header.producer_id > record_batch.NO_PRODUCER_ID:
             self._check_batch(header, self._producers.get(header.producer_id))
 
-    def _check_batch(self, header: BatchHeader, producer: _Producer | None) -> None:
+    def _check_batch(self, header: record_batch.BatchHeader, producer: _Producer | None) -> None:
         """Raise an error unless ``header`` may follow, by its epoch and its transaction."""
         producer_id, producer_epoch = header.producer_id, header.producer_epoch
-        epoch = NO_PRODUCER_EPOCH if producer is None else producer.epoch
+        epoch = record_batch.NO_PRODUCER_EPOCH if producer is None else producer.epoch
         first_offset, expected = self._open.get(producer_id), self._expected.get(producer_id)
         newest = epoch if expected is None or expected.epoch < epoch else expected.epoch
         if producer_epoch < newest:
@@ -270,7 +261,7 @@ class ProducerState:
                 producer_epoch=producer_epoch,
                 current_epoch=newest,
             )
-        if not header.attributes & TRANSACTIONAL_BIT:
+        if not header.attributes & record_batch.TRANSACTIONAL_BIT:
             if first_offset is not None:
                 raise errors.InvalidTransactionStateError(
                     f"producer {producer_id} has a transaction open since offset {first_offset}, the batch is not part "
@@ -288,15 +279,15 @@ class ProducerState:
                 producer_epoch=producer_epoch,
             )
 
-    def _check_sequence(self, header: BatchHeader, producer: _Producer | None) -> None:
+    def _check_sequence(self, header: record_batch.BatchHeader, producer: _Producer | None) -> None:
         """Raise an error unless ``header`` may follow by its sequence."""
         expected = 0
-        if producer is None or producer.epoch == NO_PRODUCER_EPOCH:
+        if producer is None or producer.epoch == record_batch.NO_PRODUCER_EPOCH:
             transaction = self._expected.get(header.producer_id)
             if transaction is None or not transaction.begins_at_zero or not header.is_transactional:
                 return
         elif header.producer_epoch == producer.epoch:
-            expected = add_sequence(producer.last_sequence, 1)
+            expected = record_batch.add_sequence(producer.last_sequence, 1)
         if header.base_sequence != expected:
             raise errors.OutOfOrderSequenceError(
                 f"the batch of producer {header.producer_id} begins at sequence {header.base_sequence}, {expected} "
@@ -306,7 +297,7 @@ class ProducerState:
                 expected=expected,
             )
 
-    def count_new(self, headers: list[BatchHeader], first: int) -> int:
+    def count_new(self, headers: list[record_batch.BatchHeader], first: int) -> int:
         """How many headers, from number ``first`` on, ``check`` would accept as new ones.
 
         Each is checked as if those before it had been applied already. ``check`` tells about the one that follows them.
@@ -315,9 +306,9 @@ class ProducerState:
         for number in range(first, len(headers)):
             header = headers[number]
             producer_id = header.producer_id
-            if producer_id <= NO_PRODUCER_ID:
+            if producer_id <= record_batch.NO_PRODUCER_ID:
                 continue
-            in_transaction = header.attributes & TRANSACTIONAL_BIT
+            in_transaction = header.attributes & record_batch.TRANSACTIONAL_BIT
             due = ahead.get(producer_id)
             if due is None:
                 if not self._follows(header, in_transaction):
@@ -329,18 +320,18 @@ class ProducerState:
             elif due != (in_transaction, header.producer_epoch, header.base_sequence):
                 return number - first
             if number + 1 < len(headers):
-                next_sequence = add_sequence(header.base_sequence, header.last_offset_delta + 1)
+                next_sequence = record_batch.add_sequence(header.base_sequence, header.last_offset_delta + 1)
                 ahead[producer_id] = in_transaction, header.producer_epoch, next_sequence
         return len(headers) - first
 
-    def _follows(self, header: BatchHeader, in_transaction: int) -> bool:
+    def _follows(self, header: record_batch.BatchHeader, in_transaction: int) -> bool:
         """Whether a batch is what ``check`` accepts most often: the next one of a producer that is known."""
         producer_id = header.producer_id
         producer = self._producers.get(producer_id)
         if (
             producer is None
             or header.producer_epoch != producer.epoch
-            or header.base_sequence != add_sequence(producer.last_sequence, 1)
+            or header.base_sequence != record_batch.add_sequence(producer.last_sequence, 1)
         ):
             return False
         expected = self._expected.get(producer_id)
@@ -348,7 +339,7 @@ class ProducerState:
             return (producer_id in self._open) == bool(in_transaction)
         return expected.epoch == producer.epoch and in_transaction != 0
 
-    def apply(self, header: BatchHeader, base_offset: int, seen_ms: int = 0) -> None:
+    def apply(self, header: record_batch.BatchHeader, base_offset: int, seen_ms: int = 0) -> None:
         """Count a data batch whose bytes are now in the log at ``base_offset``, wherever its header says it begins.
 
         ``header`` is that of the log: on a LogAppendTime topic with the broker's time. ``seen_ms`` is the wall time of
@@ -358,7 +349,7 @@ class ProducerState:
         last_offset = base_offset + offset_delta
         self.end_offset = last_offset + 1
         producer_id = header.producer_id
-        if producer_id <= NO_PRODUCER_ID:
+        if producer_id <= record_batch.NO_PRODUCER_ID:
             return
         producer = self._taken(producer_id)
         producer.set_epoch(header.producer_epoch)
@@ -368,17 +359,17 @@ class ProducerState:
             self._open[producer_id] = base_offset
         self._put_back(producer_id, producer)
 
-    def apply_many(self, headers: list[BatchHeader], base_offsets: list[int], seen_ms: int) -> None:
+    def apply_many(self, headers: list[record_batch.BatchHeader], base_offsets: list[int], seen_ms: int) -> None:
         """As ``apply`` of each, in their order."""
         for header, base_offset in zip(headers, base_offsets):
-            if header.producer_id > NO_PRODUCER_ID:
+            if header.producer_id > record_batch.NO_PRODUCER_ID:
                 self.apply(header, base_offset, seen_ms)
         self.end_offset = base_offsets[-1] + headers[-1].last_offset_delta + 1
 
     # --- Replaying ----------------------------------------------------------------------------------------------------
 
     def apply_replayed(
-        self, header: BatchHeader, marker: EndMarker | None, seen_ms: int = 0
+        self, header: record_batch.BatchHeader, marker: EndMarker | None, seen_ms: int = 0
     ) -> AbortedTransaction | None:
         """Count a batch that a load or a recovery finds in the log, in order of offsets; the log is trusted.
 
@@ -390,14 +381,14 @@ class ProducerState:
             self.apply(header, header.base_offset, seen_ms)
             return None
         producer_id = header.producer_id
-        if marker is None or producer_id <= NO_PRODUCER_ID:
+        if marker is None or producer_id <= record_batch.NO_PRODUCER_ID:
             self.end_offset = header.next_offset
             return None
         aborted = self.aborted_by(producer_id, header.base_offset) if marker.type == "ABORT" else None
         self.apply_marker(header, header.base_offset, marker, seen_ms)
         return aborted
 
-    def apply_marker(self, header: BatchHeader, base_offset: int, marker: EndMarker, seen_ms: int) -> None:
+    def apply_marker(self, header: record_batch.BatchHeader, base_offset: int, marker: EndMarker, seen_ms: int) -> None:
         """Count a marker whose bytes are now in the log at ``base_offset``: the producer's transaction has ended."""
         self.end_offset = base_offset + 1
         producer_id = header.producer_id

@@ -13,26 +13,12 @@ import trio
 
 from seglog_broker.config.group_keys import group_value
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
+from seglog_broker.coordinators.groups import consumer_requests, membership
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
 from seglog_broker.coordinators.groups.consumer_member import JOINING_EPOCH
-from seglog_broker.coordinators.groups.consumer_requests import (
-    ConsumerHeartbeat,
-    ConsumerHeartbeatResult,
-    Matching,
-    check_heartbeat,
-)
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, Budget
-from seglog_broker.coordinators.groups.membership import (
-    JoinRequest,
-    JoinResult,
-    LeaveResult,
-    LeavingMember,
-    Limits,
-    SyncRequest,
-    SyncResult,
-)
 from seglog_broker.coordinators.groups.migration import downgraded, upgraded
 from seglog_broker.coordinators.groups.share import Initialize, ShareGroup
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize, id_bytes, id_text
@@ -124,13 +110,13 @@ class GroupMachines(Service):
         else:
             self.rebalances.note(group, known.generation)
 
-    def limits(self, group: str) -> Limits:
+    def limits(self, group: str) -> membership.Limits:
         """The limits in force for a group, with the settings that it has of its own."""
         config, own = self._config.current, self._config.dynamic.of_group(group)
         session_ms, heartbeat_ms = (
             int(group_value(f"consumer.{name}.ms", own, config)) for name in ("session.timeout", "heartbeat.interval")
         )
-        return Limits(
+        return membership.Limits(
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,
@@ -237,16 +223,16 @@ class MemberService(Service):
 
     _machines: GroupMachines
     _check: Callable[[str], None]  # raises what any request about a group would raise
-    _match: Callable[[str], Awaitable[Matching]]  # a regular expression
+    _match: Callable[[str], Awaitable[consumer_requests.Matching]]  # a regular expression
 
     def __post_init__(self) -> None:
         self._runtime = self._machines.runtime
 
     # --- The classic protocol -----------------------------------------------------------------------------------------
 
-    async def join(self, group: str, request: JoinRequest) -> JoinResult:
+    async def join(self, group: str, request: membership.JoinRequest) -> membership.JoinResult:
         """Wait for the next generation. Errors stand in the result, those for the group as a whole too."""
-        waiting: Waiting[JoinResult] = Waiting()
+        waiting: Waiting[membership.JoinResult] = Waiting()
         try:
             self._check(group)
             self._machines.check_memory(group, request.member_id, request.size)
@@ -256,7 +242,7 @@ class MemberService(Service):
             self._runtime.drop_if_unused(group)
             return await self._runtime.wait(group, waiting)
         except GroupError as error:
-            return JoinResult(request.member_id, error=error)
+            return membership.JoinResult(request.member_id, error=error)
         except trio.Cancelled:
             left = self._runtime.machines.get(group)
             if left is not None:
@@ -278,11 +264,11 @@ class MemberService(Service):
         made = self._runtime.machines[group] = self._machines.classic(group)
         return made
 
-    async def sync(self, group: str, request: SyncRequest) -> SyncResult:
+    async def sync(self, group: str, request: membership.SyncRequest) -> membership.SyncResult:
         """Wait for the leader's assignments. Errors stand in the result."""
         try:
             self._check(group)
-            waiting: Waiting[SyncResult] = Waiting()
+            waiting: Waiting[membership.SyncResult] = Waiting()
             self._machines.memory.check(group, sum(map(len, request.assignments.values())), is_new=False)
             known = self._find(group, request.member_id)
             await self._runtime.in_steps(group, known.sync(request, waiting, self._runtime.now()))
@@ -290,7 +276,7 @@ class MemberService(Service):
             self._runtime.carry_out(group)
             return await self._runtime.wait(group, waiting)
         except GroupError as error:
-            return SyncResult(error=error)
+            return membership.SyncResult(error=error)
 
     def heartbeat(self, group: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
         """Restart a member's session timer. Raises the GroupError that tells it what to do."""
@@ -300,7 +286,7 @@ class MemberService(Service):
         finally:
             self._runtime.carry_out(group)
 
-    async def leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
+    async def leave(self, group: str, members: Sequence[membership.LeavingMember]) -> list[membership.LeaveResult]:
         """End memberships, in turns with other tasks; one result per member, in order."""
         results = await self._leave(group, members[:MEMBERS_A_TURN])
         for begin in range(MEMBERS_A_TURN, len(members), MEMBERS_A_TURN):
@@ -308,12 +294,12 @@ class MemberService(Service):
             results += await self._leave(group, members[begin : begin + MEMBERS_A_TURN])
         return results
 
-    async def _leave(self, group: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
+    async def _leave(self, group: str, members: Sequence[membership.LeavingMember]) -> list[membership.LeaveResult]:
         self._check(group)
         known = self._runtime.machines.get(group)
         if known is None or known.classic is None:
             return [
-                LeaveResult(member.member_id, member.instance_id, _unknown_member(group, member.member_id))
+                membership.LeaveResult(member.member_id, member.instance_id, _unknown_member(group, member.member_id))
                 for member in members
             ]
         results = known.classic.leave(members, self._runtime.now())
@@ -329,7 +315,9 @@ class MemberService(Service):
 
     # --- The consumer protocol ----------------------------------------------------------------------------------------
 
-    async def consumer_heartbeat(self, group: str, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
+    async def consumer_heartbeat(
+        self, group: str, request: consumer_requests.ConsumerHeartbeat
+    ) -> consumer_requests.ConsumerHeartbeatResult:
         """A heartbeat of the consumer protocol, by which members also join and leave; returns when it is durable.
 
         Raises the GroupError that tells the member what to do, or InvalidRequestError.
@@ -349,10 +337,10 @@ class MemberService(Service):
         known = self._runtime.machines.get(group)
         return known is not None and known.consumer is not None and regex in known.consumer.regexes
 
-    async def _consumer(self, group: str, request: ConsumerHeartbeat) -> ConsumerGroup:
+    async def _consumer(self, group: str, request: consumer_requests.ConsumerHeartbeat) -> ConsumerGroup:
         """The group of a member of the consumer protocol, made for one that joins."""
         while (known := self._runtime.machines.get(group)) is None or (consumer := known.consumer) is None:
-            check_heartbeat(group, request, self._machines.limits(group))
+            consumer_requests.check_heartbeat(group, request, self._machines.limits(group))
             if request.member_epoch != JOINING_EPOCH and (known is None or known.classic is not None):
                 raise _unknown_member(group, request.member_id)
             if known is None:

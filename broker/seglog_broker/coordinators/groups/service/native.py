@@ -3,16 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+from seglog_broker.coordinators.groups import membership
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, subscribed_topics
-from seglog_broker.coordinators.groups.membership import (
-    CONSUMER_PROTOCOL_TYPE,
-    NO_GENERATION,
-    JoinRequest,
-    LeavingMember,
-    MemberDescription,
-    SyncRequest,
-)
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.partitions.scheduler import Service
@@ -73,7 +66,7 @@ class NativeGroups(Service):
     async def _join(self, request: messages.JoinGroupRequest, host: str) -> messages.JoinGroupReply:
         result = await self._groups.join(
             request.group,
-            JoinRequest(
+            membership.JoinRequest(
                 member_id=request.member_id or "",
                 instance_id=request.instance_id,
                 client_id=DEFAULT_CLIENT_ID if request.client_id is None else request.client_id,
@@ -105,7 +98,7 @@ class NativeGroups(Service):
     async def _sync(self, request: messages.SyncGroupRequest) -> messages.SyncGroupReply:
         result = await self._groups.sync(
             request.group,
-            SyncRequest(
+            membership.SyncRequest(
                 request.member_id,
                 request.generation,
                 request.instance_id,
@@ -117,7 +110,7 @@ class NativeGroups(Service):
         return messages.SyncGroupReply(result.assignment)
 
     async def _leave(self, request: messages.LeaveGroupRequest) -> messages.LeaveGroupReply:
-        members = [LeavingMember(item.member_id or "", item.instance_id) for item in request.members]
+        members = [membership.LeavingMember(item.member_id or "", item.instance_id) for item in request.members]
         results = await self._groups.leave(request.group, members)
         return messages.LeaveGroupReply([messages.LeaveGroupResult(*result) for result in results])
 
@@ -126,7 +119,7 @@ class NativeGroups(Service):
     async def _commit(self, request: messages.CommitOffsetsRequest) -> messages.CommitOffsetsReply:
         committer = Committer(
             request.member_id or "",
-            NO_GENERATION if request.generation is None else request.generation,
+            membership.NO_GENERATION if request.generation is None else request.generation,
             request.instance_id,
         )
         topic_ids = request.topic_ids or {}
@@ -187,7 +180,7 @@ class NativeGroups(Service):
 
     def _describe(self, request: messages.DescribeGroupRequest) -> messages.DescribeGroupReply:
         described, listed = self._groups.describe(request.group)
-        is_consumer = described.protocol_type == CONSUMER_PROTOCOL_TYPE
+        is_consumer = described.protocol_type == membership.CONSUMER_PROTOCOL_TYPE
         return messages.DescribeGroupReply(
             *described[:7],
             [_member(member, is_consumer=is_consumer) for member in described.members],
@@ -218,7 +211,7 @@ def _committed(one: Committed) -> messages.CommittedOffset:
     )
 
 
-def _member(member: MemberDescription, *, is_consumer: bool) -> messages.DescribedMember:
+def _member(member: membership.MemberDescription, *, is_consumer: bool) -> messages.DescribedMember:
     assigned = assigned_partitions(member.assignment) if is_consumer else None
     topics = subscribed_topics([member.metadata]) if is_consumer else None
     return messages.DescribedMember(
