@@ -374,10 +374,11 @@ class ShareGroup(AssignedGroup):
             self._state.journal.append()
         return found
 
-    def gone_topics(self) -> dict[bytes, frozenset[int]]:
-        """The partitions of topics that were deleted since, by topic id; none of some."""
-        found = {**dict.fromkeys(self.shared.deleting, frozenset[int]()), **self.shared.partitions()}
-        return {topic: numbers for topic, numbers in found.items() if self._topics.name(topic) is None}
+    def forget_gone_topics(self) -> None:
+        """Note that the state of topics that were deleted since goes with them."""
+        known = (*self.shared.initializing, *self.shared.initialized, *self.shared.deleting)
+        if gone := [topic for topic in known if self._topics.name(topic) is None]:
+            self.forget_topics(gone)
 
     def forget_topics(self, topics: Collection[bytes]) -> None:
         """Note that the state of topics is deleted."""

@@ -51,7 +51,7 @@ class ShareGroups(Service):
         self._due: deque[Initialize] = deque()
         self._is_due = trio.Event()
         self.sweep = Sweep(lambda: list(self._runtime.machines), self._forget_topics, self._scheduler)
-        """Deletes the state of topics that were deleted."""
+        """Forgets topics that were deleted, as ``states`` does by itself."""
 
     async def heartbeat(self, group: str, request: ShareHeartbeat) -> ShareHeartbeatResult:
         """A heartbeat, by which members also join and leave; returns when it is durable.
@@ -143,10 +143,6 @@ class ShareGroups(Service):
 
     async def _forget_topics(self, group: str) -> None:
         known = self._runtime.machines.get(group)
-        if known is None or known.share is None or not (gone := known.share.gone_topics()):
-            return
-        for topic, numbers in gone.items():
-            await self.states.delete(group, topic, numbers)
-        if self._runtime.machines.get(group) is known:
-            known.share.forget_topics(gone)
+        if known is not None and known.share is not None:
+            known.share.forget_gone_topics()
             self._runtime.carry_out(group)

@@ -110,6 +110,7 @@ class ShareService:
                     partitions=len(self.runtime.machines),
                     seconds=round(trio.current_time() - began, 3),
                 )
+            nursery.start_soon(self.beginning.run)
             nursery.start_soon(self.pruning.run)
             self._orphans.want()
             nursery.start_soon(self._orphans.run)
@@ -180,9 +181,9 @@ class ShareService:
     async def initialize(self, group: str, topic_id: bytes, start_offsets: Mapping[int, int], state_epoch: int) -> None:
         """Have a group read partitions of a topic from these offsets on (-1: by its settings, at the first fetch).
 
-        What was known of them is replaced. It is durable when this returns. Raises as ``check``, FencedStateEpochError
-        for a smaller ``state_epoch``, the epoch of the group, than there was, and CoordinatorNotAvailableError where
-        there is no memory, or it could not be written.
+        What was known of them is replaced. It is durable when this returns. ``state_epoch`` is the epoch of the
+        group. Raises as ``check``, and CoordinatorNotAvailableError where there is no memory, or it could not be
+        written.
         """
         keys = [PartitionKey(group, topic_id, number) for number in start_offsets]
         machines = self.runtime.machines

@@ -9,7 +9,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.share.partition import SharePartition
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from tests.support import each_case
-from tests.unit.broker.coordinators.groups.service.running import TogetherClock
+from tests.unit.broker.coordinators.groups.service.running import TogetherClock, with_topic
 from tests.unit.broker.coordinators.share.service.sharing import (
     STATE_TOPIC,
     acknowledged,
@@ -49,6 +49,7 @@ async def test_what_lies_before_the_last_snapshots_of_all_is_deleted(ahead_ms: i
     """Whatever the clock does meanwhile."""
     fs, clock = ForgetfulFileSystem(), TogetherClock()
     async with sharing(fs, *FLAGS, clock=clock, closes=False) as broker:
+        await with_topic(broker, records=32)
         one, other = await begun(broker, 0, 1)
         for _ in range(4):
             await work(broker, one, 8)

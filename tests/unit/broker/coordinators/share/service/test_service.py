@@ -208,7 +208,7 @@ async def test_what_retention_has_deleted_is_passed(fs: ForgetfulFileSystem) -> 
 
 
 async def test_records_that_a_power_cut_took_are_no_longer_acknowledged(fs: ForgetfulFileSystem) -> None:
-    """Others get their offsets, which no member has seen."""
+    """Others get their offsets, which no member has seen; whether one fetches before the next start or not."""
     async with sharing(fs, closes=False) as broker:
         [machine] = await begun(broker)
         await append_batch(broker, batch(*[b"lost"] * 10), "t", 0, ack="os").wait()
@@ -218,14 +218,28 @@ async def test_records_that_a_power_cut_took_are_no_longer_acknowledged(fs: Forg
     fs = fs.crash(POWER_LOSS)
     async with sharing(fs, closes=False) as broker:
         machine, log = known(broker), log_of(broker)
-        assert (log.log.log_end_offset, machine.end_offset) == (10, 16)
-        assert not broker.share.beginning.is_ready(machine, log)
-        await broker.share.beginning.make_ready(machine, log)
         await broker.share.runtime.written(machine.key)
-        assert [(first, last) for first, last, _ in taken(broker, machine, 18)] == [(2, 4), (10, 19)]
+        assert (log.log.log_end_offset, machine.end_offset) == (10, 10)
+        assert broker.share.beginning.is_ready(machine, log)
+        await append_batch(broker, batch(*[b"others"] * 10), "t", 0, ack="disk").wait()
     fs = fs.crash(POWER_LOSS)
     async with sharing(fs) as broker:
-        assert known(broker).end_offset == 10, "it was written"
+        assert [(first, last) for first, last, _ in taken(broker, known(broker), 18)] == [(2, 4), (10, 19)]
+
+
+async def test_a_start_that_is_not_durable_yet_is_waited_for(fs: ForgetfulFileSystem) -> None:
+    async with sharing(fs) as broker:
+        [machine] = await begun(broker, offset=-1)
+        log, beginning = log_of(broker), broker.share.beginning
+        fs.inject(Fault("pwritev", STATE_LOG, error=errno.ENOSPC, sticky=True))
+        for _ in range(2):
+            with pytest.raises(CoordinatorNotAvailableError):
+                await beginning.make_ready(machine, log)
+            assert machine.start_offset == 10
+            assert not beginning.is_ready(machine, log), "a kill would let it begin elsewhere"
+        fs.heal()
+        await beginning.make_ready(machine, log)
+        assert beginning.is_ready(machine, log)
 
 
 async def test_a_group_that_is_to_begin_beyond_the_log_end_gets_what_comes_next(fs: ForgetfulFileSystem) -> None:
