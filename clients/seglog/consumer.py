@@ -37,8 +37,6 @@ class Consumer(ConsumerBase):
         self._owner = OwnerProcess("consumer")
         self._closing = threading.Event()
 
-    # --- Reading ------------------------------------------------------------------------------------------------------
-
     def __iter__(self) -> Iterator[Record]:
         """Records in order within each partition.
 
@@ -145,8 +143,6 @@ class Consumer(ConsumerBase):
         self._check_open()
         return self._conversed(self._lag)
 
-    # --- Moving -------------------------------------------------------------------------------------------------------
-
     def seek(self, place: Place) -> None:
         """Continue at ``{partition: offset}``, leaving other partitions as they are; or at any ``start``, for all.
 
@@ -170,8 +166,6 @@ class Consumer(ConsumerBase):
         if asked is not None and self._link is not None and self._owner.is_here:
             self._link.abandon(asked.request_id)
             self._cancel_at_broker(asked)
-
-    # --- The connection -----------------------------------------------------------------------------------------------
 
     def _connected(self) -> Link:
         return self._link or self._connect(self.options.reconnect_timeout)

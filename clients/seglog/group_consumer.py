@@ -43,8 +43,6 @@ class GroupConsumer(GroupConsumerBase, Consumer):
         self._is_leaving = False
         """Whether it is being closed: each request may take ``CLOSE_SECONDS`` at most."""
 
-    # --- Reading ------------------------------------------------------------------------------------------------------
-
     def _next_batch(self) -> FetchedBatch | None:
         self._owner.check()
         self._session.enter()
@@ -79,8 +77,6 @@ class GroupConsumer(GroupConsumerBase, Consumer):
         now = time.monotonic()
         until = min(asked.deadline, self._wait_until, now + SLICE_SECONDS)
         return link.wait(lambda: asked.reply is not None, until - now) or now >= asked.deadline
-
-    # --- Offsets ------------------------------------------------------------------------------------------------------
 
     def commit(
         self, offsets: Mapping[int, int] | Mapping[str, int] | None = None, *, metadata: str | None = None
@@ -124,8 +120,6 @@ class GroupConsumer(GroupConsumerBase, Consumer):
         with self._turning:
             self._session.rewind()
 
-    # --- Steps --------------------------------------------------------------------------------------------------------
-
     def _run(self, steps: Generator[StepT, Any, ResultT]) -> ResultT:
         """Run ``steps`` to their end."""
         with self._turning:
@@ -162,8 +156,6 @@ class GroupConsumer(GroupConsumerBase, Consumer):
                 link = self._coordinator = self._dialer.dial(connect_timeout, sleep)
         return link.ask(question.request, question.payload, timeout=timeout, sleep=sleep)
 
-    # --- Watching -----------------------------------------------------------------------------------------------------
-
     def _watch(self) -> None:
         """The thread that keeps the membership alive while the program works."""
         with suppress(ClientClosedError):
@@ -176,8 +168,6 @@ class GroupConsumer(GroupConsumerBase, Consumer):
         assert isinstance(step, Ask)
         patience = min(self._timeout, self.options.session_timeout)
         return self._asked(step, timeout=self._timeout, connect_timeout=patience, sleep=self._sleep)
-
-    # --- Ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Commit what the program has processed, leave the group, and close the connections. Idempotent.

@@ -67,8 +67,6 @@ class Transaction:
         """The id: of all that use it, the producer that began last is the one that counts."""
         return self._core.transactional_id
 
-    # --- What is part of it -------------------------------------------------------------------------------------------
-
     def send(
         self,
         topic: str,
@@ -113,8 +111,6 @@ class Transaction:
         transaction, committed = self._core.open, self._committed
         places = consumer.commit_in_transaction(self._core, transaction, offsets)
         committed.append((consumer, places))  # which is another list from the next transaction on
-
-    # --- Ends ---------------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
         """Commit: when it returns, all of it counts, and survives a loss of power.

@@ -84,8 +84,6 @@ class MarksTopic:
             ends |= patiently(lambda: raw.flush(self._client, self._target, fleeting))
         return ends
 
-    # --- Micro-batches ------------------------------------------------------------------------------------------------
-
     def finish(self, query: str, epoch: int, content: Content | None = None) -> None:
         """Record that all rows of this micro-batch, or batch job, are in the target and have reached its ack level."""
         note = {"finished": epoch, "ends": self.ends()}
@@ -175,8 +173,6 @@ class MarksTopic:
                 return newest
             end, look_back = start, look_back * 8
         return None
-
-    # --- The target ---------------------------------------------------------------------------------------------------
 
     def written(self, writing: Writing, since: NextOffsets) -> Found:
         """The rows of ``writing`` in the target, from the offsets ``since`` on: they need not be written again."""

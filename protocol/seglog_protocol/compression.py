@@ -112,9 +112,6 @@ class _Output:
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
 
-# --- none -------------------------------------------------------------------------------------------------------------
-
-
 def _store(data: bytes, _level: int | None) -> bytes:
     return data
 
@@ -124,8 +121,6 @@ def _unstore(data: Buffer, limit: int) -> bytes:
         raise _too_large(limit)
     return bytes(data)
 
-
-# --- gzip -------------------------------------------------------------------------------------------------------------
 
 _GZIP_WBITS: Final = 31  # the largest window, with a gzip header and trailer
 _GZIP_INPUT_PIECE: Final = 64 * 1024  # zlib copies what it leaves of its input: small pieces keep many members linear
@@ -167,8 +162,6 @@ def _gunzip_member(view: memoryview, position: int, output: _Output) -> int:
         raise _invalid(Codec.GZIP, str(error)) from error
     raise _invalid(Codec.GZIP, "it is cut short")
 
-
-# --- snappy -----------------------------------------------------------------------------------------------------------
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + _INT32.pack(1) + _INT32.pack(1)
@@ -222,8 +215,6 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
         yield view[position : position + length]
         position += length
 
-
-# --- lz4 --------------------------------------------------------------------------------------------------------------
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_VERSION_1: Final = 0x40
@@ -282,8 +273,6 @@ def _check_lz4_header(data: Buffer) -> None:
     if flags & _LZ4_DICTIONARY:
         raise _invalid(Codec.LZ4, "it needs a dictionary")
 
-
-# --- zstd -------------------------------------------------------------------------------------------------------------
 
 _ZSTD_LEVEL: Final = 3
 _ZSTD_FRAME_COST: Final = 1024

@@ -118,9 +118,6 @@ def _line(content: bytes, place: str) -> str:
     raise AccountError(f"the password in {place} is not UTF-8")
 
 
-# --- seglogd user -----------------------------------------------------------------------------------------------------
-
-
 def main_user(argv: Sequence[str]) -> int:
     """`seglogd user`; returns the exit code."""
     return _run("seglogd user", make_user_parser().parse_args(argv))
@@ -208,9 +205,6 @@ def _list(arguments: argparse.Namespace, path: str) -> list[str]:
     ]
 
 
-# --- seglogd init -----------------------------------------------------------------------------------------------------
-
-
 def main_init(argv: Sequence[str]) -> int:
     """`seglogd init`: the first account of a log directory, which administers. Returns the exit code."""
     return _run("seglogd init", make_init_parser().parse_args(argv))
@@ -253,9 +247,6 @@ def _init(arguments: argparse.Namespace, path: str) -> list[str]:
         "On this machine alone, without TLS: SASL_PLAINTEXT://127.0.0.1:9192 and SASL_PLAINTEXT://127.0.0.1:9092.",
         f"More accounts: seglogd user add NAME --data {path}, or seglog user add NAME while the broker runs.",
     ]
-
-
-# --- In common --------------------------------------------------------------------------------------------------------
 
 
 def _add_options(parser: argparse.ArgumentParser, work: Work) -> None:

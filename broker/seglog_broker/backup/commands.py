@@ -43,9 +43,6 @@ NICENESS: Final = 10
 _SHOWN_SECONDS: Final = 0.2
 
 
-# --- seglogd backup ---------------------------------------------------------------------------------------------------
-
-
 def main_backup(argv: Sequence[str]) -> int:
     """``seglogd backup DIR --to DEST``: take a backup of a log directory, whether or not a broker uses it."""
     parser = _parser(
@@ -105,9 +102,6 @@ def _count(text: str) -> int:
     return int(text)
 
 
-# --- seglogd restore --------------------------------------------------------------------------------------------------
-
-
 def main_restore(argv: Sequence[str]) -> int:
     """``seglogd restore BACKUP --to DIR``: make a log directory of a backup, and read it as a start does."""
     parser = _parser(
@@ -161,9 +155,6 @@ def _list(program: str, store: BackupStore) -> int:
     return code
 
 
-# --- seglogd verify ---------------------------------------------------------------------------------------------------
-
-
 def main_verify(argv: Sequence[str]) -> int:
     """``seglogd verify BACKUP``: restore a backup beside, compare every record, and remove the copy."""
     parser = _parser(
@@ -197,9 +188,6 @@ def _verify(program: str, arguments: argparse.Namespace) -> int:
     return EXIT_FAILED if differences else EXIT_OK
 
 
-# --- seglogd backup-key -----------------------------------------------------------------------------------------------
-
-
 def main_backup_key(argv: Sequence[str]) -> int:
     """``seglogd backup-key FILE``: a new key for encrypted backups."""
     parser = _parser(
@@ -221,9 +209,6 @@ def main_backup_key(argv: Sequence[str]) -> int:
         "away from this machine, and away from the backups.",
     ]
     return print_and_end(parser.prog, lines, EXIT_OK)
-
-
-# --- In common --------------------------------------------------------------------------------------------------------
 
 
 def _parser(program: str, description: str, epilog: str) -> argparse.ArgumentParser:

@@ -133,8 +133,6 @@ class _Taking:
             tuple(self._problems[:PROBLEMS_MAX]),
         )
 
-    # --- Segments -----------------------------------------------------------------------------------------------------
-
     def _log(self, topic: str, number: int, topic_id: str, files: Iterable[SourceFile]) -> LogEntry:
         directory = filenames.partition_directory_name(topic, number)
         logs: dict[int, SourceFile] = {}
@@ -189,8 +187,6 @@ class _Taking:
                 return False
             position += part.size
         return True
-
-    # --- Files --------------------------------------------------------------------------------------------------------
 
     def _other_file(self, file: SourceFile) -> None:
         before = self._before.get(file.path)

@@ -134,9 +134,6 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "?")) else f"{text}."
 
 
-# --- This machine -----------------------------------------------------------------------------------------------------
-
-
 def why_unusable(config: BrokerConfig) -> str | None:
     """The reason why the broker cannot keep its data in ``log.dir``; None when it can."""
     path = Path(config.log_dir)

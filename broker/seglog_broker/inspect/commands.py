@@ -27,9 +27,6 @@ EXIT_REFUSED: Final = 4
 EXIT_INTERRUPTED: Final = 130
 
 
-# --- seglogd check ----------------------------------------------------------------------------------------------------
-
-
 def check_parser() -> argparse.ArgumentParser:
     """The parser of `seglogd check`, whose arguments docs/REFERENCE.md lists."""
     parser = argparse.ArgumentParser(
@@ -87,9 +84,6 @@ def main_check(argv: Sequence[str]) -> int:
         return refuse(program, f"the check was ended by an error: {error.strerror or error}{where}", EXIT_DAMAGED)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-
-
-# --- seglogd dump -----------------------------------------------------------------------------------------------------
 
 
 def dump_parser() -> argparse.ArgumentParser:

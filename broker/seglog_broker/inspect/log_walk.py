@@ -49,9 +49,6 @@ class InvalidBytes(NamedTuple):
     is_tail: bool
 
 
-# --- One file ---------------------------------------------------------------------------------------------------------
-
-
 def walk_file(file: Readable, size: int, base_offset: int, *, checksums: bool) -> Iterator[LocatedBatch | InvalidBytes]:
     """Batches and invalid bytes of the first ``size`` bytes of one segment, without regard to its neighbours.
 
@@ -83,9 +80,6 @@ def _good_batches(
     while (found := scan.batch_at(position)) is not None:
         yield found
         position = found.end
-
-
-# --- A log ------------------------------------------------------------------------------------------------------------
 
 
 class DamagedBytes(NamedTuple):
@@ -206,9 +200,6 @@ class LogWalk:
 def _lost_in(tail: UnverifiedTail) -> DamagedRange:
     """The bytes of the tail, with an empty range of offsets, because theirs are unknown."""
     return DamagedRange(tail.lost_offset, tail.lost_offset, tail.log.base_offset, tail.position, tail.log.size)
-
-
-# --- Why --------------------------------------------------------------------------------------------------------------
 
 
 def _invalid_bytes(file: Readable, position: int, end: int, size: int, *, is_tail: bool) -> InvalidBytes:

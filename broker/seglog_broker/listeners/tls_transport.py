@@ -108,8 +108,6 @@ class TlsTransport(Transport):
         """The client's certificate (DER), which was verified; None if it has shown none."""
         return self._tls.getpeercert(binary_form=True)
 
-    # --- Receiving ----------------------------------------------------------------------------------------------------
-
     def receive_into(self, buffer: memoryview) -> int:
         """See Transport. ``has_pending`` tells whether there is more.
 
@@ -179,8 +177,6 @@ class TlsTransport(Transport):
     def wait_readable(self) -> Awaitable[None]:
         """See Transport."""
         return self._has_bytes()
-
-    # --- Sending ------------------------------------------------------------------------------------------------------
 
     def send(self, data: Buffer, *, more: bool = False) -> int:
         """See Transport. SEND_BYTES_MAX at most.

@@ -107,8 +107,6 @@ class Transport:
             return "", 0
         return str(host), int(port)
 
-    # --- Receiving ----------------------------------------------------------------------------------------------------
-
     def receive_into(self, buffer: memoryview) -> int:
         """Receive into ``buffer``; the number of bytes, 0 when the peer has finished sending."""
         return self._sock.recv_into(buffer)
@@ -134,8 +132,6 @@ class Transport:
         """Receive nothing more; it wakes whatever waits for bytes."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RD)
-
-    # --- Sending ------------------------------------------------------------------------------------------------------
 
     def send(self, data: Buffer, *, more: bool = False) -> int:
         """Send ``data``, or the first part of it; the number of bytes. ``more`` is to follow at once.
@@ -166,8 +162,6 @@ class Transport:
     def stop_sending(self) -> None:
         """Send nothing more: the peer sees the end of the stream. Raises OSError if the connection is lost."""
         self._sock.shutdown(socket.SHUT_WR)
-
-    # --- Closing ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close the socket. A second call does nothing."""

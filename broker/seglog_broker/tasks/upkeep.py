@@ -133,8 +133,6 @@ async def run_producer_expiry(common: Common) -> None:
                 await trio.lowlevel.checkpoint()
 
 
-# --- Durability -------------------------------------------------------------------------------------------------------
-
 LOOK_SECONDS_MAX: Final = 1.0
 """The longest time between two checks, so that a changed ``flush.ms`` takes effect soon."""
 

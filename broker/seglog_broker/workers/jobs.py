@@ -20,8 +20,6 @@ from seglog_broker.workers.scrub_job import ScrubJob, ScrubResult
 from seglog_protocol.compression import Codec
 from seglog_protocol.record_batch import parse_header
 
-# --- Partitions: compaction, crash recovery, scrub --------------------------------------------------------------------
-
 
 def _clean(tools: Tools, job: CleaningJob, _payload: Buffer, _progress: Progress) -> CleaningResult:
     from seglog_broker.storage.compaction.cleaner import clean  # noqa: PLC0415 - numpy is for cleaners only
@@ -52,9 +50,6 @@ def _scrub(tools: Tools, job: ScrubJob, _payload: Buffer, _progress: Progress) -
 SCRUB: Final = JobKind("scrub", ScrubJob, ScrubResult, _scrub)
 SCRUBBER: Final = WorkerKind("scrubber", (SCRUB,))
 """Reads closed segments, one after the other, below the rate given in each job."""
-
-
-# --- Records of one batch, which is the payload of the job ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

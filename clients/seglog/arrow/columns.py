@@ -130,9 +130,6 @@ def check_timestamps(records: NewRecords, watch: TimestampWatch) -> int:
     return int(np.count_nonzero(timestamps < watch.expired_before))
 
 
-# --- Contents ---------------------------------------------------------------------------------------------------------
-
-
 def binary_of(column: pa.Array | None, name: str) -> pa.Array | None:
     """A column of bytes or text as binary; None when all are null. Raises TypeError for other types."""
     if column is None or column.null_count == len(column):
@@ -185,9 +182,6 @@ def _encode_headers(column: pa.Array) -> pa.Array | None:
     np.cumsum(counts, out=rows[1:])
     edges, content = joined(count_numbers, binary_array(edges[rows].astype(np.int32), content))
     return binary_array(edges.astype(np.int32), content)
-
-
-# --- Numbers ----------------------------------------------------------------------------------------------------------
 
 
 def _timestamps(column: pa.Array) -> Int64s:

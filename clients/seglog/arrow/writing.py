@@ -153,9 +153,6 @@ def _one(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
-# --- Sending ----------------------------------------------------------------------------------------------------------
-
-
 class _Writer:
     """One call of ``write_arrow``; batches are encoded while earlier ones are in flight."""
 

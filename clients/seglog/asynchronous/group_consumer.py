@@ -40,8 +40,6 @@ class GroupConsumer(GroupConsumerBase, Consumer):
         self._is_leaving = False
         """Whether it is being closed: each request may take ``CLOSE_SECONDS`` at most."""
 
-    # --- Reading ------------------------------------------------------------------------------------------------------
-
     async def _next_batch(self) -> FetchedBatch | None:
         self._session.enter()
         try:
@@ -76,8 +74,6 @@ class GroupConsumer(GroupConsumerBase, Consumer):
         deadline = min(asked.deadline, self._wait_until, self.loop.now() + SLICE_SECONDS)
         return await answer.wait(deadline) or self.loop.now() >= asked.deadline
 
-    # --- Offsets ------------------------------------------------------------------------------------------------------
-
     async def commit(
         self, offsets: Mapping[int, int] | Mapping[str, int] | None = None, *, metadata: str | None = None
     ) -> None:
@@ -106,8 +102,6 @@ class GroupConsumer(GroupConsumerBase, Consumer):
     def rewind(self) -> None:
         """Go on with the records after the committed offsets, as ``seglog.GroupConsumer.rewind``."""
         self._session.rewind()
-
-    # --- Steps --------------------------------------------------------------------------------------------------------
 
     async def _run(self, steps: Generator[StepT, Any, ResultT]) -> ResultT:
         """Run ``steps`` to their end."""
@@ -141,8 +135,6 @@ class GroupConsumer(GroupConsumerBase, Consumer):
                     link.close()
         return await link.ask(question.request, question.payload, seconds=seconds)
 
-    # --- Watching -----------------------------------------------------------------------------------------------------
-
     async def _watch(self) -> None:
         """The task that keeps the membership alive while the program works."""
         await converse_async(self._session.watching(self._interrupt_if_due), self._watched, self.loop.sleep)
@@ -154,8 +146,6 @@ class GroupConsumer(GroupConsumerBase, Consumer):
         assert isinstance(step, Ask)
         patience = min(self._seconds, self.options.session_timeout)
         return await self._asked(step, connect_seconds=patience, seconds=self._seconds)
-
-    # --- Ending -------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Commit what the program has processed, leave the group, and close the connections. Idempotent.

@@ -67,8 +67,6 @@ class Transaction:
         """The id: of all that use it, the producer that began last is the one that counts."""
         return self._core.transactional_id
 
-    # --- What is part of it -------------------------------------------------------------------------------------------
-
     async def send(
         self,
         topic: str,
@@ -107,8 +105,6 @@ class Transaction:
         transaction, committed = self._core.open, self._committed
         places = await consumer.commit_in_transaction(self._core, transaction, offsets)
         committed.append((consumer, places))  # which is another list from the next transaction on
-
-    # --- Ends ---------------------------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
         """Commit, as ``seglog.transaction.Transaction.commit``. A cancelled call may have committed."""

@@ -113,8 +113,6 @@ class AsyncioLoop:
         """As in Loop: a task of asyncio cannot wait and be deaf to its cancellation."""
         self._owes_turn = True
 
-    # --- Tasks --------------------------------------------------------------------------------------------------------
-
     def start(self, work: Callable[[], Awaitable[None]], name: str) -> asyncio.Task[None]:
         """As in Loop. Who ends all tasks of the loop, as ``asyncio.run`` does in the end, ends these, too."""
         if not self.is_open:

@@ -59,9 +59,6 @@ def names(kind: str, context: click.Context, incomplete: str) -> list[str]:
         return []
 
 
-# --- The script -------------------------------------------------------------------------------------------------------
-
-
 def run(options: Options) -> int:
     """Print the script."""
     from click.shell_completion import get_completion_class

@@ -233,8 +233,6 @@ def _escaped(content: bytes) -> bytes:
     return disarmed(content.decode(errors="backslashreplace")).encode()
 
 
-# --- What can be typed ------------------------------------------------------------------------------------------------
-
 COMMAND: Final = Command(
     "consume",
     runs=run,

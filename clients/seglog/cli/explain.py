@@ -171,9 +171,6 @@ def _config(client: "Client", options: Options) -> int:
     return OK
 
 
-# --- What can be typed ------------------------------------------------------------------------------------------------
-
-
 COMMAND: Final = Group(
     "explain",
     [

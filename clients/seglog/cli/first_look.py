@@ -107,9 +107,6 @@ def as_map(places: Places, seen: Seen, program: str) -> dict[str, Any]:
     }
 
 
-# --- In lines ---------------------------------------------------------------------------------------------------------
-
-
 def print_places(places: Places, ready_ms: int) -> None:
     """The broker, which was ready after ``ready_ms``."""
     print_line(f"seglog {__version__}: a broker in this process, ready in {ready_ms} ms", bold=True)

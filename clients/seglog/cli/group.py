@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from seglog.groups import Shift
 
 
-# --- Looking ----------------------------------------------------------------------------------------------------------
-
-
 def _list(client: "Client", options: Options) -> int:
     from seglog.cli.group_tables import total_lag, until_of
     from seglog.groups import list_groups
@@ -62,9 +59,6 @@ def _describe(client: "Client", options: Options) -> int:
     for note in notes:
         warn(note)
     return FAILED if notes else OK
-
-
-# --- Resetting --------------------------------------------------------------------------------------------------------
 
 
 def _reset(client: "Client", options: Options) -> int:
@@ -107,9 +101,6 @@ def _by_topic(topics: Sequence[tuple[str, list[int] | None]]) -> dict[str, list[
         known = wanted.get(topic, [])
         wanted[topic] = None if known is None or partitions is None else [*known, *partitions]
     return wanted
-
-
-# --- Deleting ---------------------------------------------------------------------------------------------------------
 
 
 def _delete(client: "Client", options: Options) -> int:
@@ -160,8 +151,6 @@ def _delete_offsets(
                 print_line(f"{printable(name)}: {count_of(len(partitions), 'offset')} of {topic} deleted")
     return code
 
-
-# --- What can be typed ------------------------------------------------------------------------------------------------
 
 _NAMES: Final = "Tables show of long names both ends, and escape what would not print; --json has them as they are."
 

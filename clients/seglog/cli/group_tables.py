@@ -83,9 +83,6 @@ def until_of(moment_ms: int | None, now_ms: int) -> str:
     return f"in {duration_of(moment_ms - now_ms)}" if moment_ms > now_ms else "at the next check"
 
 
-# --- Offsets ----------------------------------------------------------------------------------------------------------
-
-
 def _offset_table(
     offsets: Sequence[GroupOffset], owners: Mapping[str, str], now_ms: int, width: int | None
 ) -> Iterator[str]:
@@ -128,9 +125,6 @@ def reset_row(reset: OffsetReset) -> Sequence[Any]:
     return (reset.topic, reset.partition, before, reset.after, change, reset.note or "")
 
 
-# --- Members ----------------------------------------------------------------------------------------------------------
-
-
 def _name_of(member: DescribedMember) -> str:
     """The name of a member in all tables: its instance id, else its member id. It is unique in the group."""
     return named(member.instance_id or member.member_id)
@@ -157,9 +151,6 @@ def _assigned(member: DescribedMember) -> str:
     if member.assignment is None:
         return "unknown"
     return "; ".join(f"{each.topic} {', '.join(map(str, each.partitions))}" for each in member.assignment) or "none"
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
 
 
 def group_as_json(described: GroupDescription) -> dict[str, Any]:

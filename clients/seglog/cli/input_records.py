@@ -21,9 +21,6 @@ class InputRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-# --- Text -------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class TextLines:
     """Lines of text: headers and key, if they are there, each with ``separator`` behind it, then the value.
@@ -65,9 +62,6 @@ class TextLines:
 
     def _content(self, content: bytes) -> bytes | None:
         return None if content == self.null else content
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
 
 
 def _no_constant(name: str) -> NoReturn:

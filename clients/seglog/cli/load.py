@@ -82,8 +82,6 @@ def _print(report: "Report") -> None:
         print_line(remark)
 
 
-# --- What can be typed ------------------------------------------------------------------------------------------------
-
 _ACK: Final = "What is asked for: os survives a crash of the broker, disk a loss of power."
 
 

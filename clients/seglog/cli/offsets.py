@@ -46,9 +46,6 @@ def run(options: Options) -> int:
     return OK
 
 
-# --- Lag --------------------------------------------------------------------------------------------------------------
-
-
 def _lag(options: Options) -> int:
     """Show how far positions are behind; 1 where records before them are lost, or they are of another log."""
     from seglog.cli.lags import lag_as_json, what_is_wrong

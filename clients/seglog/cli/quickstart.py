@@ -81,9 +81,6 @@ def _tell(places: "Places", seen: "Seen", options: Options) -> None:
         print_kept(places)
 
 
-# --- What can be typed ------------------------------------------------------------------------------------------------
-
-
 def _place(flag: str, whose: str) -> Option:
     return Option(
         [flag],

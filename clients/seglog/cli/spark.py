@@ -31,9 +31,6 @@ def run(options: Options) -> int:
     return code
 
 
-# --- What can be typed ------------------------------------------------------------------------------------------------
-
-
 def _words(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     words = tuple(word.strip() for word in text.split(","))
     for word in words:

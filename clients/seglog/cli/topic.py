@@ -100,9 +100,6 @@ def _question(client: "Client", name: str) -> str:
     return f"Delete topic {name} ({what}) forever?"
 
 
-# --- What can be typed ------------------------------------------------------------------------------------------------
-
-
 COMMAND: Final = Group(
     "topic",
     [

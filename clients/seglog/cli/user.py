@@ -91,9 +91,6 @@ def _as_usage() -> Iterator[None]:
         raise UsageError(str(error)) from None
 
 
-# --- What can be typed ------------------------------------------------------------------------------------------------
-
-
 def _name(summary: str) -> click.Argument:
     return click.Argument(["name"], help=summary, shell_complete=completed("users"))
 

@@ -35,9 +35,6 @@ class Subscription(NamedTuple):
     instance_id: str | None = None
 
 
-# --- Messages ---------------------------------------------------------------------------------------------------------
-
-
 def write_subscription(topics: Iterable[str], owned: Iterable[TopicPartition] = (), generation: int = -1) -> bytes:
     """A ConsumerProtocolSubscription: in version 0, or in version 2 where partitions are owned."""
     owned = list(owned)
@@ -94,9 +91,6 @@ def _pairs(listed: Iterable[tuple[str, Sequence[int]]]) -> list[TopicPartition]:
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
     grouped = groupby(sorted(partitions), key=lambda pair: pair[0])
     return [(topic, [partition for _, partition in pairs]) for topic, pairs in grouped]
-
-
-# --- Assignors --------------------------------------------------------------------------------------------------------
 
 
 def _in_order(members: Mapping[str, Subscription]) -> list[str]:

@@ -84,8 +84,6 @@ class Connection:
         self._expected: set[int] = set()
         self._is_known = False  # whether the peer has sent a valid frame, so it is a seglog broker
 
-    # --- Sending ------------------------------------------------------------------------------------------------------
-
     def send(
         self, request: Request, payload: Sequence[Buffer] = (), *, is_answered: bool = True
     ) -> tuple[int, list[Buffer]]:
@@ -111,8 +109,6 @@ class Connection:
     def abandon(self, request_id: int) -> None:
         """Drop this reply when it arrives."""
         self._expected.discard(request_id)
-
-    # --- Receiving ----------------------------------------------------------------------------------------------------
 
     def get_buffer(self) -> memoryview:
         """The buffer to receive into, never empty."""

@@ -64,8 +64,6 @@ class ConsumerBase:
         if options.follow and options.partitions is None:
             self._fetcher.partition_count = len(states)  # all there are now, and those that are added
 
-    # --- Reading ------------------------------------------------------------------------------------------------------
-
     def _queued(self) -> FetchedBatch | None:
         """The next received batch, after its gaps are reported; None when there is none."""
         if self._is_closed:
@@ -169,8 +167,6 @@ class ConsumerBase:
         options = self.options
         return look_up_lag(self.topic, self.positions(), durable_only=options.durable_only, isolation=options.isolation)
 
-    # --- Positions ----------------------------------------------------------------------------------------------------
-
     def _replace_states(self, states: Sequence[PartitionPosition]) -> None:
         """Read these partitions instead; those that were read before go on at their positions.
 
@@ -199,8 +195,6 @@ class ConsumerBase:
     def gaps(self) -> GapLog:
         """Offsets without a record encountered so far."""
         return self._fetcher.gaps
-
-    # --- Moving -------------------------------------------------------------------------------------------------------
 
     def _go_to(self, places: Mapping[int, int] | Mapping[str, int]) -> None:
         positions = to_positions(places)

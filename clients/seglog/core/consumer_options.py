@@ -102,9 +102,6 @@ class GroupOptions(ConsumerOptions):
         return []
 
 
-# --- Arguments --------------------------------------------------------------------------------------------------------
-
-
 def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
     """Options without a group. TypeError for an unknown argument, ValueError for one that belongs to groups."""
     known = _names(ConsumerOptions)
@@ -129,9 +126,6 @@ def _names(options: type[ConsumerOptions]) -> set[str]:
 def _check_known(given: Mapping[str, Any], known: Collection[str]) -> None:
     for name in given.keys() - known:
         raise unknown_argument("consumer", name, known)
-
-
-# --- Checks -----------------------------------------------------------------------------------------------------------
 
 
 def check_text(name: str, value: object) -> None:

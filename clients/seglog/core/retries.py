@@ -44,9 +44,6 @@ def backoff_seconds(attempt: int, random_source: Callable[[], float] | None = No
     return delay * (0.5 + random_source() / 2)
 
 
-# --- A broker that does not answer ------------------------------------------------------------------------------------
-
-
 class Outage:
     """Duration of an outage of one address, and its log messages: that the client waits, and when the outage is over.
 
@@ -124,9 +121,6 @@ class Attempts:
             ) from error
         self._failed += 1
         return delay
-
-
-# --- A broker that asks to try again ----------------------------------------------------------------------------------
 
 
 class Waiting:

@@ -58,8 +58,6 @@ class SegmentFile:
         """Whether the batch matches its checksum."""
         return verify_crc(self.pread(found.header.size, found.position), 0, found.header)
 
-    # --- Walking ------------------------------------------------------------------------------------------------------
-
     def walk(self, position: int) -> Iterator[LocatedBatch]:
         """Batches from ``position`` on by their headers; checksums are not verified.
 
@@ -85,8 +83,6 @@ class SegmentFile:
         while (found := scan.at_or_after(position)) is not None:
             yield found
             position = found.end
-
-    # --- Indexes ------------------------------------------------------------------------------------------------------
 
     def floor(self, offset: int = names.OFFSET_MAX) -> int:
         """The position of a batch at or before the one with ``offset``; by default of the last indexed one."""

@@ -95,9 +95,6 @@ def make_plan(verb: Verb, **typed: Any) -> Plan:
     return plan
 
 
-# --- When batches are due ---------------------------------------------------------------------------------------------
-
-
 class Ticket(NamedTuple):
     """A batch to send: its number, number of records and due time (seconds)."""
 
@@ -147,8 +144,6 @@ class Loop:
             return 0
         return max(0, int(min(round((self._ends_at - self.began) * self.rate), self._count)) - self._records)
 
-
-# --- Batches ----------------------------------------------------------------------------------------------------------
 
 _TIME_UNKNOWN: Final = 0
 

@@ -100,8 +100,6 @@ class Copier:
         self._producer.flush(_CLOSE_SECONDS)
         self._consumer.close()
 
-    # --- A round ------------------------------------------------------------------------------------------------------
-
     def _produce(self, messages: list[Any]) -> int:
         """Hand messages of the source to the target's producer; returns how many."""
         sent, produce = self._sent, self._producer.produce

@@ -103,9 +103,6 @@ def date_of(day: int) -> str:
     return NO_DATE if day == _NEVER else date.fromordinal(_EPOCH + day).isoformat()
 
 
-# --- Notes ------------------------------------------------------------------------------------------------------------
-
-
 def _note(folder: Path, r: OffsetRange) -> Path:
     return folder / BEGUN / f"{r.partition}-{r.start}-{r.end}.json"
 
@@ -125,9 +122,6 @@ def _begin(folder: Path, r: OffsetRange, names: list[str]) -> None:
     note = _note(folder, r)
     make_folder(note.parent)
     write_whole(note, json.dumps(names).encode())
-
-
-# --- Sorting ----------------------------------------------------------------------------------------------------------
 
 
 class _Spool(ExitStack):

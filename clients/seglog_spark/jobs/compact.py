@@ -52,9 +52,6 @@ def in_order(rows: Any, topic: str, tasks: int) -> Any:
     return rows.selectExpr(*columns).repartition(tasks, "partition").sortWithinPartitions("partition", "offset")
 
 
-# --- As files ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class FilesTask:
     """Writes a file for each partition among a task's rows, which come in order. ``ranges`` is by partition."""
@@ -161,9 +158,6 @@ def _summary(options: Options, manifest: Manifest, files: Sequence[ArchivedFile]
         "bytes": sum(found.size for found in files),
         "seconds": progress.seconds,
     }
-
-
-# --- Into a topic -----------------------------------------------------------------------------------------------------
 
 
 def _to_topic(

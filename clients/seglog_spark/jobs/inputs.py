@@ -124,9 +124,6 @@ def _schema(columns: Sequence[str]) -> str:
     return ", ".join(f"{name} {COLUMNS[name]}" for name in columns)
 
 
-# --- Opening ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Opened:
     """An input, its partitions with their ends, and its look-up by time."""

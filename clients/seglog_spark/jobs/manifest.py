@@ -136,9 +136,6 @@ def _span(r: OffsetRange) -> str:
     return f"{r.start:020d}-{r.end:020d}.parquet"
 
 
-# --- In a folder ------------------------------------------------------------------------------------------------------
-
-
 def load(folder: Path) -> Manifest | None:
     """The manifest of the archive in ``folder``; None if the folder is empty or absent.
 

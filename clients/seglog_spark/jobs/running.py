@@ -154,9 +154,6 @@ def folder_of(text: str, option: str) -> Path:
     return Path(text).absolute()
 
 
-# --- The result -------------------------------------------------------------------------------------------------------
-
-
 def print_result(options: Options, sentence: str, summary: Mapping[str, Any]) -> int:
     """Print the result: a sentence, or with ``--json`` the whole summary. Returns the exit code, which is 0."""
     return answer(options, {"job": options.job, **summary}, sentence)

@@ -45,8 +45,6 @@ class TopicSources(Service):
             "seglog_topics_left_out": lambda: (Sample((), len(self._directory.registry.topics) - len(self.shown())),),
         }
 
-    # --- What is shown ------------------------------------------------------------------------------------------------
-
     def shown(self) -> list[str]:
         """The topics with samples."""
         topics, limit = self._directory.registry.topics, self._config.current.seglog_metrics_topics_max
@@ -72,8 +70,6 @@ class TopicSources(Service):
             topic = self._directory.registry.topics.get(name)
             partitions = [] if topic is None else self._table.partitions_of(topic)
             yield Sample((name,), sum([partition.expired_on_arrival for partition in partitions]))
-
-    # --- What is measured ---------------------------------------------------------------------------------------------
 
     async def measure(self) -> None:
         """Find the sizes of all logs, the largest topics, and the dirty ratios of those that are shown, in turns."""

@@ -71,8 +71,6 @@ class ClassicMembership:
             self._core.state.journal.append()
         return results
 
-    # --- Joining ------------------------------------------------------------------------------------------------------
-
     def _join(self, request: membership.JoinRequest, now: Now) -> Steps[membership.JoinResult]:
         """A JoinGroup of a classic member in a group of the consumer protocol."""
         core, group_id = self._core, self._core.group_id
@@ -141,8 +139,6 @@ class ClassicMembership:
                 f" {self._core.group_id!r} have: {', '.join(sorted(shared))}; give the consumer one of these",
                 group=self._core.group_id,
             )
-
-    # --- Members that are there ---------------------------------------------------------------------------------------
 
     def _sync(self, request: membership.SyncRequest, now: Now) -> Steps[membership.SyncResult]:
         core = self._core

@@ -30,9 +30,6 @@ def _read(name: str, newest: int, data: bytes) -> Steps[Any]:
         return None
 
 
-# --- Assignments ------------------------------------------------------------------------------------------------------
-
-
 def assigned_partitions(assignment: bytes) -> dict[str, list[int]] | None:
     """As ``read_assignment``, at once."""
     return finished(read_assignment(assignment))
@@ -69,9 +66,6 @@ def write_assignment(partitions: Iterable[tuple[str, Iterable[int]]]) -> Steps[b
             yield
     message = messages.ConsumerProtocolAssignment(assigned_partitions=assigned)
     return _VERSION.pack(0) + (yield from steps_of(write_message_in_pieces(message, 0)))
-
-
-# --- Subscriptions ----------------------------------------------------------------------------------------------------
 
 
 class ClassicSubscription(NamedTuple):

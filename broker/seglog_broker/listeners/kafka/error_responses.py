@@ -170,8 +170,6 @@ class _Failure:
         item: Struct = made
         return item
 
-    # --- What there is in this version --------------------------------------------------------------------------------
-
     def _fields(self, struct: StructDefinition) -> Iterator[Field]:
         return (field for field in struct.fields if self._version in field.versions)
 

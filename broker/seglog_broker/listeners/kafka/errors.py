@@ -69,8 +69,6 @@ def failure_of(error: Exception, api: str) -> Failure:
     return Failure(error_code(known), error_message(known))
 
 
-# --- Of groups --------------------------------------------------------------------------------------------------------
-
 _OF_BROKER: Final = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT}
 )
@@ -98,8 +96,6 @@ def group_code(error: Exception | None, api: str) -> ErrorCode:
     """The code of ``group_failure``; NONE without an error."""
     return ErrorCode.NONE if error is None else group_failure(error, api).code
 
-
-# --- Of transactions --------------------------------------------------------------------------------------------------
 
 _FENCED_SINCE: Final[Mapping[str, int]] = MappingProxyType(
     {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}

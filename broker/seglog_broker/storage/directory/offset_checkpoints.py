@@ -34,8 +34,6 @@ class OffsetCheckpoints:
         self._clean_ends: dict[TopicPartition, int] = {}  # of partitions closed cleanly while others were not
         self._has_cleaned = False  # there is a cleaner checkpoint, so it must be kept up to date
 
-    # --- At a start ---------------------------------------------------------------------------------------------------
-
     def read(self, name: str, problems: list[str]) -> dict[TopicPartition, int]:
         """The offsets in one file; a malformed one counts as empty, is named in ``problems``, and kept."""
         try:
@@ -67,8 +65,6 @@ class OffsetCheckpoints:
             # entries of a deleted topic must not be used for a later one of that name
             self._recovery_points = {key: offset for key, offset in self._recovery_points.items() if key in there}
             self.is_stale = True
-
-    # --- Of one partition ---------------------------------------------------------------------------------------------
 
     def recovery_point(self, key: TopicPartition) -> int:
         """Everything below it is on the disk, indexes included; 0 if unknown."""
@@ -113,8 +109,6 @@ class OffsetCheckpoints:
         """Drop the entries of a partition whose topic is deleted."""
         self._recovery_points.pop(key, None)
         self.note_log(key)
-
-    # --- Writing ------------------------------------------------------------------------------------------------------
 
     def gathering_offsets(
         self, logs: Mapping[TopicPartition, PartitionLog], without_log: Collection[TopicPartition]

@@ -194,7 +194,6 @@ def read_snapshot(fs: FileSystem, path: str) -> tuple[dict[str, int], list[str]]
     return dict(found["lengths"]), list(found["problems"])
 
 
-# --- What is said over the socket -------------------------------------------------------------------------------------
 #
 # Who connects is sent one line of JSON: ``{"snapshot": NAME}`` when the snapshot is there, ``{"error": SENTENCE}`` when
 # there is none, or, later, none any more. The snapshot is removed when the connection ends.

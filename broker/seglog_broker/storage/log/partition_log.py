@@ -72,8 +72,6 @@ class PartitionLog:
         self.release = loaded.release
         self.release_writers = loaded.release_writers
 
-    # --- Facts --------------------------------------------------------------------------------------------------------
-
     @property
     def config(self) -> TopicConfig:
         """The topic configuration in force; see ``reconfigure``."""
@@ -126,8 +124,6 @@ class PartitionLog:
                 return damage.end_offset
         return offset
 
-    # --- Transactions -------------------------------------------------------------------------------------------------
-
     def aborted_in(self, found: LogSlice) -> list[AbortedTransaction]:
         """The aborted transactions that may have batches among those that were read.
 
@@ -143,14 +139,10 @@ class PartitionLog:
                 f"a transaction index of {self.directory} could not be read: {why(error)}", error
             ) from error
 
-    # --- Configuration and rolling ------------------------------------------------------------------------------------
-
     def reconfigure(self, config: TopicConfig) -> None:
         """Use another topic configuration: limits apply from the next append on, index settings from the next roll."""
         self._log.settings.config = config
         self.roller.policy.draw_age()
-
-    # --- Durability ---------------------------------------------------------------------------------------------------
 
     def replace_indexes(self, segment: Segment, suffixes: Sequence[str]) -> None:
         """As ``SegmentIndexes.replace``; the next checkpoint syncs their names."""
@@ -163,8 +155,6 @@ class PartitionLog:
         if news:
             self.state_file.mark_dirty()
         return news
-
-    # --- Truncation ---------------------------------------------------------------------------------------------------
 
     def forget_last_append(self) -> None:
         """Drop the recorded time of the last append, which cannot be true: the file's modification time is used."""
@@ -182,13 +172,9 @@ class PartitionLog:
         self.check_offset(max(offset, self.offsets.start))
         return self.truncation.truncate_before(offset)
 
-    # --- Copies -------------------------------------------------------------------------------------------------------
-
     def freeze(self) -> FrozenLog:
         """Freeze the log: see ``freezing.freeze``."""
         return freeze(self._log)
-
-    # --- Closing ------------------------------------------------------------------------------------------------------
 
     def closing(self) -> LogClosing:
         """What closes the log, alone or with others: see ``close_together``. It is released afterwards."""

@@ -67,8 +67,6 @@ class SegmentList(Sequence[Segment]):
                 found.append(self[number])
         return found
 
-    # --- As a sequence ------------------------------------------------------------------------------------------------
-
     def __len__(self) -> int:
         return len(self._bases)
 
@@ -83,8 +81,6 @@ class SegmentList(Sequence[Segment]):
 
     def __contains__(self, segment: object) -> bool:
         return any(one is segment for one in self._made)
-
-    # --- Changes ------------------------------------------------------------------------------------------------------
 
     def append(self, segment: Segment) -> None:
         """Add a segment after the last; it becomes the active one."""
@@ -111,8 +107,6 @@ class SegmentList(Sequence[Segment]):
         self.removals += 1
         self._find_active()
 
-    # --- Look-up ------------------------------------------------------------------------------------------------------
-
     def floor(self, offset: int) -> int:
         """The number of the last segment with a base offset at or below ``offset``; -1 when all lie above."""
         return bisect_right(self._bases, offset) - 1
@@ -138,8 +132,6 @@ class SegmentList(Sequence[Segment]):
         """The segment with this base offset, None if there is none."""
         number = bisect_left(self._bases, base_offset)
         return self[number] if self._bases[number : number + 1] == [base_offset] else None
-
-    # --- Sizes --------------------------------------------------------------------------------------------------------
 
     @property
     def total_size(self) -> int:

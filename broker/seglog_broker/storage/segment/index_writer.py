@@ -70,8 +70,6 @@ class IndexWriter:
         """Add the closing time entry of a segment."""
         self._time_index.offer(*largest, closing=True)
 
-    # --- From the log -------------------------------------------------------------------------------------------------
-
     def reset(self) -> None:
         """Drop every entry."""
         self._offset_index.reset()

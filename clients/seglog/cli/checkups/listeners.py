@@ -139,9 +139,6 @@ def why_unreachable(address: Address, seconds: float) -> str | None:
     return None
 
 
-# --- The pages for health and metrics, asked as a probe and a scraper would ------------------------------------------
-
-
 def http_check(protocol: str, address: Address, context: ssl.SSLContext | None, seconds: float) -> Check:
     """Whether the pages answer, and to whom."""
     where = f"http ({protocol}) at {address}"

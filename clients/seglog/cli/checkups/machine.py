@@ -62,9 +62,6 @@ def why_elsewhere(hello: "HelloReply") -> str | None:
     return None
 
 
-# --- The disk ---------------------------------------------------------------------------------------------------------
-
-
 class Mount(NamedTuple):
     """A mount; ``options`` are those of the mount and of its file system."""
 
@@ -146,9 +143,6 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda escaped: chr(int(escaped[1], 8)), text)
 
 
-# --- Permissions ------------------------------------------------------------------------------------------------------
-
-
 def _permissions(path: str, described: "DescribeBrokerReply | None") -> Iterator[Check]:
     try:
         found = Path(path).stat()
@@ -183,9 +177,6 @@ def _permissions(path: str, described: "DescribeBrokerReply | None") -> Iterator
             continue
         if open_to:
             yield problem("permissions", f"other users of this machine can read {private}", f"chmod 600 {private}")
-
-
-# --- The clock --------------------------------------------------------------------------------------------------------
 
 
 def time_check() -> Check:

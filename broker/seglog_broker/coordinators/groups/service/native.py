@@ -61,8 +61,6 @@ class NativeGroups(Service):
                 )
         return None
 
-    # --- Membership ---------------------------------------------------------------------------------------------------
-
     async def _join(self, request: messages.JoinGroupRequest, host: str) -> messages.JoinGroupReply:
         result = await self._groups.join(
             request.group,
@@ -114,8 +112,6 @@ class NativeGroups(Service):
         results = await self._groups.leave(request.group, members)
         return messages.LeaveGroupReply([messages.LeaveGroupResult(*result) for result in results])
 
-    # --- Offsets ------------------------------------------------------------------------------------------------------
-
     async def _commit(self, request: messages.CommitOffsetsRequest) -> messages.CommitOffsetsReply:
         committer = Committer(
             request.member_id or "",
@@ -166,8 +162,6 @@ class NativeGroups(Service):
                 elif one.offset >= 0 or request.partitions is not None:
                     found.append(_committed(one))
         return messages.CommittedOffsetsReply(found, self._clock.now_ms())
-
-    # --- For people ---------------------------------------------------------------------------------------------------
 
     async def _list(self, request: messages.ListGroupsRequest) -> messages.ListGroupsReply:
         limit = min(LISTED_MAX, LISTED_MAX if request.limit is None else request.limit)

@@ -60,8 +60,6 @@ class OffsetService(Service):
         self.is_under_way = self._commits.is_under_way
         self.is_gone = self._commits.is_gone
 
-    # --- Commits ------------------------------------------------------------------------------------------------------
-
     async def commit(
         self,
         group: str,
@@ -104,8 +102,6 @@ class OffsetService(Service):
                 if count % ENDED_A_TURN == 0:
                     await self._scheduler.turn()
         return Ended(loaded, has_orphans)
-
-    # --- Looked up ----------------------------------------------------------------------------------------------------
 
     def topics_of(self, group: str, committer: Committer | None = None) -> dict[str, list[int]]:
         """The partitions, ascending, by topic, for which ``look_up`` may find a committed offset."""
@@ -169,8 +165,6 @@ class OffsetService(Service):
         moments = [retention.expires_ms(topic, stored) for (topic, _), stored in self.committed.of(group).items()]
         known = [moment for moment in moments if moment is not None]
         return max(known) if known and len(known) == len(moments) else None
-
-    # --- Deleted ------------------------------------------------------------------------------------------------------
 
     async def delete(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[errors.SeglogError | None]:
         """As ``GroupService.delete_offsets``, for a group that is loaded and known."""

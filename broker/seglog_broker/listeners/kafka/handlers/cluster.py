@@ -46,9 +46,6 @@ def authorized(context: RequestContext, operations: int, *, asked: bool) -> int:
     return operations if context.session.may_administer else operations & _OF_EVERYONE
 
 
-# --- DescribeCluster --------------------------------------------------------------------------------------------------
-
-
 def describe_cluster(
     context: RequestContext, request: messages.DescribeClusterRequest
 ) -> messages.DescribeClusterResponse:
@@ -77,9 +74,6 @@ def describe_cluster(
         )
     ]
     return response
-
-
-# --- Features ---------------------------------------------------------------------------------------------------------
 
 
 class Levels(NamedTuple):
@@ -161,8 +155,6 @@ def update_features(
         ]
     return response
 
-
-# --- DescribeQuorum ---------------------------------------------------------------------------------------------------
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 UNKNOWN_PARTITION: Final = "This server does not host this topic-partition."

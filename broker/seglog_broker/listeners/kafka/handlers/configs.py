@@ -37,9 +37,6 @@ _Config = messages.AlterConfigsRequest.AlterableConfig | messages.IncrementalAlt
 _AlteredT = TypeVar("_AlteredT", _Replaced, _Changed)
 
 
-# --- Described --------------------------------------------------------------------------------------------------------
-
-
 async def describe_configs(
     context: RequestContext, request: messages.DescribeConfigsRequest
 ) -> messages.DescribeConfigsResponse:
@@ -136,9 +133,6 @@ async def list_config_resources(
         if kind in wanted
     ]
     return response
-
-
-# --- Altered ----------------------------------------------------------------------------------------------------------
 
 
 async def alter_configs(

@@ -133,8 +133,6 @@ async def delete_groups(
     return response
 
 
-# --- ConsumerGroupDescribe, ShareGroupDescribe ------------------------------------------------------------------------
-
 NAME_COST: Final = 0.2
 """Names of topics, or numbers of partitions, that cost as much as a part of a response."""
 

@@ -96,9 +96,6 @@ def _why_none(context: RequestContext, key: str, kind: int) -> Failure | None:
     return None
 
 
-# --- JoinGroup --------------------------------------------------------------------------------------------------------
-
-
 async def join_group(context: RequestContext, request: messages.JoinGroupRequest) -> messages.JoinGroupResponse:
     """The next generation of a group, once all its members take part or their time is over."""
     timeout = request.session_timeout_ms
@@ -144,9 +141,6 @@ def _joined(context: RequestContext, result: JoinResult) -> messages.JoinGroupRe
     )
 
 
-# --- SyncGroup --------------------------------------------------------------------------------------------------------
-
-
 async def sync_group(context: RequestContext, request: messages.SyncGroupRequest) -> messages.SyncGroupResponse:
     """The assignment of a member, once the leader has sent all assignments."""
     if context.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
@@ -184,9 +178,6 @@ def _synced(result: SyncResult) -> messages.SyncGroupResponse:
     )
 
 
-# --- Heartbeat --------------------------------------------------------------------------------------------------------
-
-
 def heartbeat(context: RequestContext, request: messages.HeartbeatRequest) -> messages.HeartbeatResponse:
     """Restart a member's session timer. While groups are loaded every member is accepted: sessions begin afterwards."""
     code = ErrorCode.NONE
@@ -197,9 +188,6 @@ def heartbeat(context: RequestContext, request: messages.HeartbeatRequest) -> me
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         code = group_code(error, "Heartbeat")
     return messages.HeartbeatResponse(error_code=code)
-
-
-# --- LeaveGroup -------------------------------------------------------------------------------------------------------
 
 
 async def leave_group(context: RequestContext, request: messages.LeaveGroupRequest) -> messages.LeaveGroupResponse:
@@ -235,9 +223,6 @@ def _unknown(error: errors.UnknownGroupError | errors.UnknownMemberError) -> err
     if isinstance(error, errors.UnknownGroupError):
         return errors.UnknownMemberError(error.message, group=error.group)
     return error
-
-
-# --- ConsumerGroupHeartbeat -------------------------------------------------------------------------------------------
 
 
 async def consumer_group_heartbeat(
@@ -301,9 +286,6 @@ async def _owned(
             topic_id = bytes(topic.topic_id)
             owned[topic_id] = owned.get(topic_id, frozenset()) | frozenset(topic.partitions)
     return owned
-
-
-# --- ShareGroupHeartbeat ----------------------------------------------------------------------------------------------
 
 
 async def share_group_heartbeat(

@@ -35,9 +35,6 @@ _DeletedTopic = messages.OffsetDeleteResponse.OffsetDeleteResponseTopic
 _DeletedPartition = messages.OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
-# --- OffsetCommit -----------------------------------------------------------------------------------------------------
-
-
 async def offset_commit(
     context: RequestContext, request: messages.OffsetCommitRequest
 ) -> messages.OffsetCommitResponse:
@@ -123,9 +120,6 @@ def _commit_code(context: RequestContext, error: Exception | None) -> ErrorCode:
         if isinstance(error, StaleMemberEpochError):
             return ErrorCode.UNSUPPORTED_VERSION
     return group_code(error, "OffsetCommit")
-
-
-# --- OffsetFetch ------------------------------------------------------------------------------------------------------
 
 
 def offset_fetch(context: RequestContext, request: messages.OffsetFetchRequest) -> messages.OffsetFetchResponse | None:
@@ -314,9 +308,6 @@ def _not_found(number: int, code: ErrorCode) -> _FoundPartition:
         metadata="",
         error_code=code,
     )
-
-
-# --- OffsetDelete -----------------------------------------------------------------------------------------------------
 
 
 async def offset_delete(

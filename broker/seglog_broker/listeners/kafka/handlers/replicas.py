@@ -216,8 +216,6 @@ _NOT_DELETED: Final = messages.DeleteAclsResponse.DeleteAclsFilterResult(
 )
 
 
-# --- Quotas -----------------------------------------------------------------------------------------------------------
-
 _TYPES: Final = ("user", "client-id", "ip")
 _RATES: Final = frozenset({"producer_byte_rate", "consumer_byte_rate"})
 _KEYS: Final = _RATES | {"request_percentage", "controller_mutation_rate"}
@@ -316,8 +314,6 @@ def _why_not_altered(entry: messages.AlterClientQuotasRequest.EntryData) -> str 
         return f"{op.key} cannot be set: seglog has no quotas of clients"
     return None
 
-
-# --- Delegation tokens ------------------------------------------------------------------------------------------------
 
 _NEVER: Final = -1
 

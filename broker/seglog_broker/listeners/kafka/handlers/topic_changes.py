@@ -45,9 +45,6 @@ _Wanted = messages.CreateTopicsRequest.CreatableTopic
 _Deleted = messages.DeleteTopicsResponse.DeletableTopicResult
 
 
-# --- Created ----------------------------------------------------------------------------------------------------------
-
-
 async def create_topics(
     context: RequestContext, request: messages.CreateTopicsRequest
 ) -> messages.CreateTopicsResponse:
@@ -182,9 +179,6 @@ def _assigned_partitions(context: RequestContext, wanted: _Wanted) -> int:
     return len(numbers)
 
 
-# --- Enlarged ---------------------------------------------------------------------------------------------------------
-
-
 async def create_partitions(
     context: RequestContext, request: messages.CreatePartitionsRequest
 ) -> messages.CreatePartitionsResponse:
@@ -234,9 +228,6 @@ def _added_partitions(context: RequestContext, wanted: messages.CreatePartitions
         for item in wanted.assignments:
             check_replicas(item.broker_ids, context.node_id)
     return added
-
-
-# --- Deleted ----------------------------------------------------------------------------------------------------------
 
 
 async def delete_topics(

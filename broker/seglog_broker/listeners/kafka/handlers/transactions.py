@@ -155,8 +155,6 @@ async def end(context: RequestContext, request: messages.EndTxnRequest) -> messa
     return messages.EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
-# --- Operators --------------------------------------------------------------------------------------------------------
-
 _Marked = messages.WriteTxnMarkersResponse.WritableTxnMarkerResult
 _MarkedTopic = messages.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
 _MarkedPartition = messages.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
