@@ -104,6 +104,8 @@ class ShareFetchService(Service):
                 del self._ended[0]
 
     def _release(self, session: ShareSession, place: Place) -> None:
+        if self.sessions.find(session.group, session.member) is not None:
+            return  # the member goes on in another session
         with suppress(SeglogError):  # it is gone, and with it what the member held
             machine = self._sources.machine(session.group, place)
             machine.release(session.member, self._shares.runtime.now())

@@ -22,6 +22,7 @@ from seglog_broker.coordinators.groups.membership import TOLD_MAX, CommitCheck, 
 from seglog_broker.coordinators.groups.share_assignor import assign_simple
 from seglog_broker.coordinators.groups.shared_topics import ByTopic, NamedPartitions, SharedTopics
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize
+from seglog_broker.coordinators.share.in_flight import NO_OFFSET
 from seglog_broker.coordinators.share.settings import ShareSettings
 from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
 from seglog_broker.texts import counted
@@ -38,9 +39,6 @@ FIRST_EPOCH: Final = 1
 
 RETRY_MS: Final = 30_000
 """Kafka's time after which partitions that are still initializing are initialized again."""
-
-NO_OFFSET: Final = -1
-"""The start offset of a share partition that begins where ``share.auto.offset.reset`` says."""
 
 _NO_TOPICS: Final = SharedTopics()
 

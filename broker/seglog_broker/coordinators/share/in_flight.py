@@ -20,6 +20,7 @@ RENEW: Final = 4
 """Types of acknowledgements; a gap is an offset that has no record."""
 
 NO_OFFSET: Final = -1
+"""The start of a share partition that begins where ``share.auto.offset.reset`` says."""
 
 _STALE_MIN: Final = 64
 """Locks that may be stale before it is worth making a new heap."""

@@ -8,6 +8,7 @@ import trio
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.loader import RECOVERY_POLL_SECONDS
+from seglog_broker.coordinators.share.in_flight import NO_OFFSET
 from seglog_broker.coordinators.share.partition import SharePartition
 from seglog_broker.coordinators.share.records import PartitionKey
 from seglog_broker.coordinators.share.settings import SettingsOfGroups
@@ -16,8 +17,6 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
-
-UNKNOWN_OFFSET: Final = -1
 
 SETTLED_A_TURN: Final = budget.items_of(cost=50)
 """States that are compared with their logs before other tasks run."""
@@ -57,7 +56,7 @@ class Beginning(Service):
 
         Raises CoordinatorNotAvailableError where the choice cannot be written, and what look-ups by time raise.
         """
-        if machine.start_offset == UNKNOWN_OFFSET or machine.key in self._starting:
+        if machine.start_offset == NO_OFFSET or machine.key in self._starting:
             await self._begin(machine, partition)
         self._settle(machine, partition)
 
@@ -119,7 +118,7 @@ class Beginning(Service):
             await self._scheduler.retry_after_cold_read(SegmentTimes(partition).load)
             found = await self._scheduler.retry_after_cold_read(lambda: partition_log.find_timestamp(timestamp))
             offset = partition_log.log_end_offset if found is None else found.offset
-        if machine.start_offset == UNKNOWN_OFFSET:  # nobody else has chosen meanwhile
+        if machine.start_offset == NO_OFFSET:  # nobody else has chosen meanwhile
             machine.initialize(offset, machine.state_epoch, self._runtime.now())
             self._starting.add(machine.key)
         elif machine.is_unwritten:

@@ -7,6 +7,7 @@ from seglog_broker.api.share_collection import Taken
 from seglog_broker.api.share_fetch import ShareFetchService
 from seglog_broker.api.share_sessions import FIRST_EPOCH, LAST_EPOCH, Place, SessionRefusedError, ShareSession
 from seglog_broker.coordinators.coordinator_runtime import Waiting
+from seglog_broker.coordinators.groups.share import MEMBER_ID_CHARACTERS_MAX
 from seglog_broker.coordinators.share.in_flight import RENEW, Acknowledgement
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, error_code, error_message, failure_of
@@ -16,9 +17,6 @@ from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
-
-MEMBER_CHARACTERS_MAX: Final = 36
-"""Of the id of a member of a share group: those of a UUID."""
 
 NONE: Final = Failure(ErrorCode.NONE, None)
 
@@ -115,10 +113,10 @@ def _check_names(request: messages.ShareFetchRequest | messages.ShareAcknowledge
     """Raise SessionRefusedError for a request without a group or a member."""
     if not request.group_id:
         raise SessionRefusedError(ErrorCode.INVALID_REQUEST, "group_id must not be empty: set group.id")
-    if not request.member_id or len(request.member_id) > MEMBER_CHARACTERS_MAX:
+    if not request.member_id or len(request.member_id) > MEMBER_ID_CHARACTERS_MAX:
         raise SessionRefusedError(
             ErrorCode.INVALID_REQUEST,
-            f"member_id must have 1 to {MEMBER_CHARACTERS_MAX} characters, as a UUID has",
+            f"member_id must have 1 to {MEMBER_ID_CHARACTERS_MAX} characters, as a UUID has",
         )
 
 

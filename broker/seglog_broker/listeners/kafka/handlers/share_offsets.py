@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
+from seglog_broker.coordinators.share.in_flight import NO_OFFSET
 from seglog_broker.coordinators.share.records import NO_COUNT, PartitionKey
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import failure_of, group_failure
@@ -27,8 +28,6 @@ from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
-
-_NO_OFFSET: Final = -1
 
 _Group = messages.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
 _Topic = messages.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic
@@ -94,12 +93,12 @@ def _by_name(asked: Iterable[_AskedTopic]) -> Mapping[str, Sequence[int]]:
 
 
 def _described(context: RequestContext, topic: str, key: PartitionKey) -> _Partition:
-    found = _Partition(partition_index=key.partition, start_offset=_NO_OFFSET)
+    found = _Partition(partition_index=key.partition, start_offset=NO_OFFSET)
     machine = context.broker.share.find(key)
     if machine is None:
         return found
     found.start_offset, found.leader_epoch = machine.start_offset, machine.leader_epoch
-    if machine.start_offset != _NO_OFFSET and machine.finished != NO_COUNT:
+    if machine.start_offset != NO_OFFSET and machine.finished != NO_COUNT:
         try:
             end = context.broker.partitions.readable(topic, key.partition).log.log_end_offset
         except SeglogError as error:
@@ -128,7 +127,7 @@ async def alter_share_group_offsets(
             answered.partitions.append(place)
             if topic is None or not 0 <= item.partition_index < topic.partitions:
                 place.error_code, place.error_message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN
-            elif item.start_offset < _NO_OFFSET:
+            elif item.start_offset < NO_OFFSET:
                 place.error_code = ErrorCode.INVALID_REQUEST
                 place.error_message = f"{item.start_offset} is no offset"
             else:

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from seglog_broker.coordinators.groups.share import NO_OFFSET, RETRY_MS, Initialize, ShareHeartbeat
+from seglog_broker.coordinators.groups.share import RETRY_MS, Initialize, ShareHeartbeat
 from seglog_broker.coordinators.groups.shared_topics import NamedPartitions, SharedTopics
+from seglog_broker.coordinators.share.in_flight import NO_OFFSET
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.steps import finished

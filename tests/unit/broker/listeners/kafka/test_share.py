@@ -8,9 +8,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from seglog_broker.api.share_sessions import ShareSession
 from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceType
+from seglog_broker.coordinators.groups.share import MEMBER_ID_CHARACTERS_MAX
 from seglog_broker.coordinators.share.records import PartitionKey
-from seglog_broker.listeners.kafka.handlers.share import MEMBER_CHARACTERS_MAX
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages
@@ -247,7 +248,7 @@ async def test_requests_that_do_not_fit_their_session_are_refused() -> None:
             answered = await one.peer.ask(request)
             assert (answered.error_code, answered.responses) == (code, [])
             assert answered.error_message
-        for name in ("", "m" * (MEMBER_CHARACTERS_MAX + 1)):
+        for name in ("", "m" * (MEMBER_ID_CHARACTERS_MAX + 1)):
             one.name = name
             assert (await one.peer.ask(one.fetching([0]))).error_code == ErrorCode.INVALID_REQUEST
         assert (await one.acknowledge(epoch=0)).error_code == ErrorCode.INVALID_REQUEST
@@ -315,3 +316,21 @@ async def test_without_memory_nothing_new_is_delivered_and_clients_ask_again() -
         assert "seglog.share.memory.bytes" in refused.error_message
         assert (await one.acknowledge((0, 1, RELEASE))).error_code == ErrorCode.NONE
         assert acquired((await two.fetch())[0]) == [(0, 1, 2)], "what is in flight already is"
+
+
+async def test_who_has_begun_another_session_keeps_what_it_acquires_there() -> None:
+    async with shared() as (served, _):
+        fetches, shares = served.broker.share_fetches, served.broker.share
+        topic_id = served.id_of("plain")
+        machine = shares.find(PartitionKey("g", topic_id, 0))
+        assert machine is not None
+
+        def begin(name: str, count: int) -> ShareSession:
+            return fetches.sessions.begin("g", name, name, [(topic_id, number) for number in range(count)])
+
+        fetches.end_session(begin("many", 101))  # whose last one is released later, and all that ends meanwhile
+        fetches.end_session(begin("one", 1))
+        begin("one", 1)
+        machine.acquire("one", [(0, 7)], 0, 8, 10, is_record_limit=False, now=shares.runtime.now())
+        await wait_all_tasks_blocked()
+        assert [run.member for run in machine.runs()] == ["one"]

@@ -13,8 +13,9 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceType
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.coordinators.groups.membership import LeavingMember, SyncRequest
-from seglog_broker.coordinators.groups.share import NO_OFFSET, ShareHeartbeat, ShareHeartbeatResult
+from seglog_broker.coordinators.groups.share import ShareHeartbeat, ShareHeartbeatResult
 from seglog_broker.coordinators.groups.topics import id_bytes
+from seglog_broker.coordinators.share.in_flight import NO_OFFSET
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest
