@@ -16,7 +16,6 @@ from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import Api, Endpoint, RequestContext
 from seglog_broker.listeners.kafka.slow_requests import Responses, SlowRequests
-from seglog_broker.listeners.kafka.wire import READ_AT_ONCE_BYTES, REQUEST_COST
 from seglog_broker.listeners.native.replies import queue_reply
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.listeners.sending import flush
@@ -25,7 +24,7 @@ from seglog_broker.runtime import budget
 from seglog_protocol import errors
 from seglog_protocol.frame_receiver import LENGTH_SIZE
 from seglog_protocol.frames import encode_packed_prefix
-from seglog_protocol.kafka import RequestHeader, UnsupportedVersion, WireError, read_request, read_request_header
+from seglog_protocol.kafka import RequestHeader, UnsupportedVersion, WireError, read_request_header
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request, Response
 from seglog_protocol.messages import KafkaReply, pack_reply
@@ -45,12 +44,12 @@ class Carried:
 
     def __init__(self, broker: Broker, connection: Connection) -> None:
         self.apis: Mapping[int, Api] = APIS
-        self._broker = broker
-        self._connection = connection
         self.waiting: dict[CarriedRequest, trio.CancelScope] = {}
         """Those that wait, each with what ends its wait."""
         self.stop_reason = ""
         """Why requests wait for nothing any more; empty while they do."""
+        self._broker = broker
+        self._connection = connection
 
     def stop(self, reason: str) -> None:
         """Answer those that wait at once."""
@@ -63,25 +62,22 @@ class Carried:
             scope.cancel()
 
     def serve(self, request_id: int, frame: memoryview, size: int) -> None:
-        """Serve the request in a payload, now or by a job. The whole native frame has ``size`` bytes.
+        """Have a job serve the request in a payload, which is kept. Its native frame has ``size`` bytes.
 
         Raises InvalidRequestError, UnsupportedApiError or UnsupportedVersionError for what is not served so.
         """
-        header = self._header(frame)
-        api = self.apis[header.api_key]
-        self._connection.counts.of(api.name).note_request(size)
-        carried = CarriedRequest(self._broker, self._connection, self, request_id, api, header)
-        carried.serve_frame(frame)
-
-    def _header(self, frame: memoryview) -> RequestHeader:
+        connection = self._connection
         try:
             header = read_request_header(frame)
-            apis.accepted(self.apis, header)
+            api = apis.accepted(self.apis, header)
         except UnsupportedVersion as error:
             raise self._unsupported(error) from None
         except WireError as error:
             raise _malformed(error) from None
-        return header
+        connection.counts.of(api.name).note_request(size)
+        connection.spent = budget.TURN
+        request = CarriedRequest(self._broker, connection, self, request_id, api, header)
+        connection.job = partial(request.serve, frame)
 
     def _unsupported(self, error: UnsupportedVersion) -> errors.SeglogError:
         api = self.apis.get(error.api_key)
@@ -93,45 +89,33 @@ class Carried:
         told = f"{api.name} is spoken in versions {lowest} to {highest}, not {error.version}"
         return errors.UnsupportedVersionError(told, api=api.name, minimum=lowest, maximum=highest)
 
-    def has_room_for(self, size: int) -> bool:
-        """True if a request of ``size`` bytes may wait beside the others."""
-        return sum(carried.size for carried in self.waiting) + size <= WAITING_BYTES_MAX or not self.waiting
-
 
 class CarriedRequest(Responses):
     """One request, and the sending of its response."""
 
     def __init__(
-        self,
-        broker: Broker,
-        connection: Connection,
-        beside: Carried,
-        request_id: int,
-        api: Api,
-        header: RequestHeader,
+        self, broker: Broker, connection: Connection, beside: Carried, request_id: int, api: Api, header: RequestHeader
     ) -> None:
         """``beside`` are those of the same connection."""
         super().__init__(broker, connection, broker.response_memory.room(connection.transport.host))
         self.begin(connection.counts.of(api.name), api, None, None)
+        self.size = WAITING_BYTES_LEAST
+        """Its bytes, as far as they count while it waits."""
         self._beside = beside
         self._request_id = request_id
         self._kind = api
         self._header = header
-        self.size = WAITING_BYTES_LEAST
-        """Its bytes, as far as they count while it waits."""
         address, host = Endpoint(*connection.transport.local), shown_host(connection.transport.host)
         self._context = RequestContext(
             broker, address, header.version, header.client_id, host, self.room, connection.session
         )
 
-    # --- Its response -------------------------------------------------------------------------------------------------
-
     def framed(self, chunks: Sequence[Any]) -> Sequence[Any]:
         """The frame of the native reply."""
-        head = pack_reply(self._request_id, KafkaReply())
         first, *others = chunks
-        size = sum(map(len, chunks)) - LENGTH_SIZE
-        return [encode_packed_prefix(head, size), memoryview(first)[LENGTH_SIZE:], *others]
+        head = pack_reply(self._request_id, KafkaReply())
+        prefix = encode_packed_prefix(head, sum(map(len, chunks)) - LENGTH_SIZE)
+        return [prefix, memoryview(first)[LENGTH_SIZE:], *others]
 
     def give_up(self, api: str, error: Exception) -> None:
         """Answer with a native error; the connection goes on."""
@@ -139,91 +123,68 @@ class CarriedRequest(Responses):
         queue_reply(self._connection.sender, self._counts, self._began, self._request_id, failure)
         self.room.close()
 
-    # --- Serving ------------------------------------------------------------------------------------------------------
-
-    def serve_frame(self, frame: memoryview) -> None:
-        """Read it, in turns where it is large, and serve it."""
+    async def serve(self, frame: memoryview) -> None:
+        """Read it in turns, and serve it."""
         self.size = max(self.size, len(frame))
         slow = SlowRequests(self._broker, self._connection, self)
-        if len(frame) > READ_AT_ONCE_BYTES:
-            self._connection.job = partial(self._read, slow, frame)
-            return
-        try:
-            request = read_request(self._header, frame)
-        except WireError as error:
-            self.give_up(self._kind.name, _malformed(error))
-        else:
-            self._serve(slow, request)
-
-    async def _read(self, slow: SlowRequests, frame: memoryview) -> None:
         try:
             await slow.read(self._header, frame, partial(self._serve, slow))
         except errors.RemoteProtocolError as error:
             self.give_up(self._kind.name, _malformed(error))
 
     def _serve(self, slow: SlowRequests, request: Request) -> None:
-        api, header, connection = self._kind, self._header, self._connection
-        connection.spent += REQUEST_COST
+        api, header, context, connection = self._kind, self._header, self._context, self._connection
         if (refusal := api.refusal_of(connection.session, request)) is not None:
-            code = ErrorCode(refusal.kafka_code)
-            connection.job = partial(slow.refuse, header, request, code, refusal.message)
+            connection.job = partial(slow.refuse, header, request, ErrorCode(refusal.kafka_code), refusal.message)
             return
-        if api.handle_now is not None:
-            try:
-                response = api.handle_now(self._context, request)
-            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-                self.give_up(api.name, error)
-                return
-            if response is not None:
-                self.queue(header, response)
-                return
-        connection.spent = budget.TURN
-        if api.refuse is None:
-            connection.job = partial(slow.handle, api, self._context, header, request)
+        try:
+            response = None if api.handle_now is None else api.handle_now(context, request)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            self.give_up(api.name, error)
+            return
+        if response is not None:
+            self.queue(header, response)
+        elif api.refuse is None:
+            connection.job = partial(slow.handle, api, context, header, request)
         else:
             connection.job = partial(self._begin_wait, request)
 
-    # --- Waiting ------------------------------------------------------------------------------------------------------
-
     async def _begin_wait(self, request: Request) -> None:
         """Have a task serve it; what came behind it is served when its handler has begun, up to its first wait."""
-        if not self._beside.has_room_for(self.size):
-            count = len(self._beside.waiting)
-            refusal = (
-                f"{count} requests are waiting on this connection already, with this one they would be above the limit"
-            )
-            self.give_up(self._kind.name, errors.InvalidRequestError(refusal, field=""))
+        waiting = self._beside.waiting
+        if waiting and sum(each.size for each in waiting) + self.size > WAITING_BYTES_MAX:
+            told = f"{len(waiting)} requests wait on this connection already; with one more they would be too many"
+            self.give_up(self._kind.name, errors.InvalidRequestError(told, field=""))
             return
         begun = trio.Event()
-        self._beside.waiting[self] = scope = trio.CancelScope()
+        waiting[self] = scope = trio.CancelScope()
         if self._beside.stop_reason:
             scope.cancel()
         self._connection.start_soon(partial(self._wait, request, scope, begun))
         await begun.wait()
 
     async def _wait(self, request: Request, scope: trio.CancelScope, begun: trio.Event) -> None:
+        """Serve it until its peer leaves, or the connection is to end."""
         api = self._kind
         assert api.handle is not None
         assert api.refuse is not None
         response: Response | None = None
         begun.set()
         try:
-            try:
-                with scope:
-                    response = await api.handle(self._context, request)
-            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-                self.give_up(api.name, error)
-                await flush(self._connection.sender)
-                return
-            finally:
-                del self._beside.waiting[self]
+            with scope:
+                response = await api.handle(self._context, request)
             if response is None and self._beside.stop_reason:
                 stopping = errors.CoordinatorNotAvailableError(self._beside.stop_reason)
                 response = api.refuse(self._context, request, stopping)
-            if response is not None:  # else the peer has left
-                await self.send(self._header, response)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            self.give_up(api.name, error)
+            await flush(self._connection.sender)
         finally:
-            self.room.close()
+            del self._beside.waiting[self]
+            if response is None:
+                self.room.close()
+        if response is not None:
+            await self.send(self._header, response)
 
 
 def _malformed(error: Exception) -> errors.InvalidRequestError:

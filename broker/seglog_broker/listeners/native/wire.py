@@ -12,7 +12,6 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.begun_request import BEGUN_BYTES_MAX, BegunRequest
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.carried import Carried
-from seglog_broker.listeners.kafka.wire import READ_AT_ONCE_BYTES
 from seglog_broker.listeners.native import hello, slow_requests
 from seglog_broker.listeners.native.replies import Fetches, encode_append_replies, encode_last_error, queue_reply
 from seglog_broker.listeners.native.slow_requests import encode_long_append_replies
@@ -245,9 +244,8 @@ class NativeWire(Wire):
 
     def _carry(self, request_id: int, frame: Frame) -> None:
         """Serve a request of Kafka's wire."""
-        payload = frame.payload if len(frame.payload) <= READ_AT_ONCE_BYTES else self.kept(frame).payload
         try:
-            self._carried.serve(request_id, payload, hello.size_of(frame))
+            self._carried.serve(request_id, self.kept(frame).payload, hello.size_of(frame))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self._connection.spent = budget.TURN
             counts = self._counts.of(messages.KafkaRequest.api)

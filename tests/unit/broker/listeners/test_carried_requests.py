@@ -229,7 +229,7 @@ async def test_waits_are_bounded(served: Listening, peer: Peer) -> None:
         await peer.send(number, KafkaRequest(), payload_of(configs(str(number))))
     error = (await peer.ask(many, KafkaRequest(), payload_of(configs("one more"))))["error"]
     assert error["code"] == "INVALID_REQUEST"
-    assert error["message"].startswith(f"{many} requests are waiting on this connection already")
+    assert error["message"].startswith(f"{many} requests wait on this connection already")
     assert len(waiting.asked) == many
     waiting.go_on.set()
     await peer.receive_ids(many)
