@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from seglog.core.committed_offsets import Committed
     from seglog.core.delivery import Receipt
     from seglog.core.offsets import PartitionLag, PartitionOffsets
+    from seglog.core.queue_jobs import Job
     from seglog.core.records import ConsumerGap, FetchedBatch, GapLog, Record
     from seglog.core.security import Tls
     from seglog.core.timestamps import TimestampWarning
     from seglog.group_consumer import GroupConsumer
     from seglog.groups import GroupDescription, GroupOffset, OffsetReset
     from seglog.producer import Delivery, Producer
+    from seglog.queue import Queue
     from seglog.transaction import Transaction
     from seglog_protocol.errors import *
     from seglog_protocol.messages import (
@@ -66,6 +68,8 @@ __all__ = [
     "InconsistentClusterIdError",
     "InconsistentTopicIdError",
     "InvalidConfigError",
+    "Job",
+    "JobLost",
     "MessageTooLargeError",
     "NonEmptyGroupError",
     "NotReachableError",
@@ -75,6 +79,7 @@ __all__ = [
     "PartitionOffsets",
     "Producer",
     "ProtocolError",
+    "Queue",
     "Receipt",
     "Record",
     "RemoteProtocolError",
@@ -111,12 +116,14 @@ _HOMES: "Final" = {
     "seglog.core.committed_offsets": ("Committed",),
     "seglog.core.delivery": ("Receipt",),
     "seglog.core.offsets": ("PartitionLag", "PartitionOffsets"),
+    "seglog.core.queue_jobs": ("Job",),
     "seglog.core.records": ("ConsumerGap", "FetchedBatch", "GapLog", "Record"),
     "seglog.core.security": ("Tls",),
     "seglog.core.timestamps": ("TimestampWarning",),
     "seglog.group_consumer": ("GroupConsumer",),
     "seglog.groups": ("GroupDescription", "GroupOffset", "OffsetReset"),
     "seglog.producer": ("Delivery", "Producer"),
+    "seglog.queue": ("Queue",),
     "seglog.transaction": ("Transaction",),
     "seglog_protocol.messages": (
         "ConfigEntry",

@@ -27,14 +27,16 @@ if TYPE_CHECKING:
     from seglog.consumer import Consumer
     from seglog.core.consumer_options import ConsumerOptions, GroupOptions
     from seglog.core.producer_options import ProducerOptions
+    from seglog.core.queue_session import QueueOptions
     from seglog.core.security import Mechanism, Tls
     from seglog.core.transactions import OpenTransaction, TransactionCore
     from seglog.group_consumer import GroupConsumer
     from seglog.producer import Producer
+    from seglog.queue import Queue
     from seglog.transaction import Extend, Transaction
 
 ResultT = TypeVar("ResultT")
-ChildT = TypeVar("ChildT", bound="Producer | Consumer")
+ChildT = TypeVar("ChildT", bound="Producer | Consumer | Queue")
 
 
 @in_our_words
@@ -71,7 +73,7 @@ def connect(
     return Client(dialer, dialer.dial(connect_timeout), connect_timeout, request_timeout)
 
 
-class Client(Blocking, ClientVerbs["Producer", "Transaction", "Consumer", "GroupConsumer"]):
+class Client(Blocking, ClientVerbs["Producer", "Transaction", "Consumer", "GroupConsumer", "Queue"]):
     """Client of one broker, made by ``connect``. Thread-safe, but not usable in a forked child.
 
     Its own calls share one connection; every producer and consumer opens another, so that long polls, large fetches and
@@ -92,7 +94,7 @@ class Client(Blocking, ClientVerbs["Producer", "Transaction", "Consumer", "Group
         self._is_closed = False
         self._of_transactions: dict[weakref.ref[Transaction], dict[str, Producer]] = {}
         # Of none but C: in a callback of Python's, as a WeakSet has, an interrupt would be lost.
-        self._children: set[weakref.ref[Producer | Consumer]] = set()
+        self._children: set[weakref.ref[Producer | Consumer | Queue]] = set()
 
     def _greeted(self) -> Link:
         return self._link
@@ -155,6 +157,11 @@ class Client(Blocking, ClientVerbs["Producer", "Transaction", "Consumer", "Group
         return self._adopted(
             lambda link: GroupConsumer(self._dialer, link, topic, options, timeout=self._request_timeout)
         )
+
+    def _queue(self, options: "QueueOptions") -> "Queue":
+        from seglog.queue import Queue  # noqa: PLC0415 - and with Kafka's messages
+
+        return self._adopted(lambda link: Queue(self._dialer, link, options, timeout=self._request_timeout))
 
     def _adopted(self, make: Callable[[Link], ChildT]) -> ChildT:
         try:
@@ -247,7 +254,9 @@ class Client(Blocking, ClientVerbs["Producer", "Transaction", "Consumer", "Group
         self._close(lambda child: child.abort_now(), ends_transactions=False)
         self._link.close()  # also where an earlier close waits, or was interrupted before it came to this
 
-    def _close(self, close_child: "Callable[[Producer | Consumer], None]", *, ends_transactions: bool = True) -> None:
+    def _close(
+        self, close_child: "Callable[[Producer | Consumer | Queue], None]", *, ends_transactions: bool = True
+    ) -> None:
         if self._owner.is_here:
             with self._adopting:
                 if self._is_closed:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from inspect import getattr_static, signature
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, get_args, overload
 
 from seglog.core import topics
 from seglog.core.conversations import Conversation, ask, check
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from seglog.core.moments import Moment
     from seglog.core.offsets import PartitionLag, PartitionOffsets, Place
     from seglog.core.producer_options import ProducerOptions
+    from seglog.core.queue_session import QueueOptions
     from seglog.core.records import ConsumerGap
     from seglog.core.timestamps import TimestampWatch
     from seglog.core.transactions import TransactionCore
@@ -51,6 +52,7 @@ ProducerT = TypeVar("ProducerT")
 TransactionT = TypeVar("TransactionT")
 ConsumerT = TypeVar("ConsumerT")
 GroupConsumerT = TypeVar("GroupConsumerT")
+QueueT = TypeVar("QueueT")
 
 
 class Verb(Generic[_ParamsT, ResultT]):
@@ -127,13 +129,17 @@ def _awaited(conversation: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
+class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT, QueueT]):
     """Verbs of a client, and what it makes: producers, transactions and consumers of its face."""
 
     _dialer: "DialerBase"
 
     def __init__(self) -> None:
         self._timestamps: dict[str, TimestampWatch] = {}
+
+    def _queue(self, options: "QueueOptions") -> QueueT:
+        """A queue of the face."""
+        raise NotImplementedError
 
     def _greeted(self) -> "LinkBase":
         """The link of the client's own calls."""
@@ -448,6 +454,31 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT]):
         if group is None:
             return self._consumer(topic, consumer_options(more))
         return self._group_consumer(topic, group_options(group, self._dialer.client_id, more))
+
+    @in_our_words
+    def queue(
+        self,
+        topics: "str | Sequence[str]",
+        *,
+        group: str,
+        start: 'Literal["earliest", "latest"] | None' = None,
+        prefetch: int = 500,
+        reconnect_timeout: float = 120.0,
+    ) -> QueueT:
+        """The records of topics as jobs, each for one member of the group, which is a share group.
+
+        A job runs again when it is released, or when its member dies, up to the group's limit of attempts; and seldom,
+        although it was done. Its lock is renewed for as long as the program has it. Jobs are fetched ahead for about a
+        second of work, ``prefetch`` at most; with 0, when they are asked for.
+
+        ``start`` is where the group begins in partitions that it has never read: it becomes a setting of the group,
+        which administrators alone may change. None leaves that as it is: "latest", where nobody has set it. Raises
+        UnknownTopicError, AuthorizationError.
+        """
+        from seglog.core.queue_session import QueueOptions  # noqa: PLC0415 - with Kafka's messages
+
+        given = (topics,) if isinstance(topics, str) else tuple(topics)
+        return self._queue(QueueOptions(given, group, self._dialer.client_id, prefetch, reconnect_timeout, start))
 
     # --- Accounts -----------------------------------------------------------------------------------------------------
 

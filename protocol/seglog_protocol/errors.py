@@ -688,6 +688,14 @@ class DeliveryFailed(ClientError):  # noqa: N818 - the name programs write
     records: int = 0
 
 
+class JobLost(ClientError):  # noqa: N818 - as DeliveryFailed
+    """A word about a job of a queue does not count, or may not: the job may run again, here or elsewhere."""
+
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+
+
 class TransactionFailed(ClientError):  # noqa: N818 - as DeliveryFailed
     """A transaction of the producer with ``transactional_id`` did not end as it was to."""
 

@@ -11,14 +11,15 @@ from seglog.asynchronous.group_consumer import GroupConsumer
 from seglog.asynchronous.link import Dialer, Link
 from seglog.asynchronous.loop import Loop, Opener
 from seglog.asynchronous.producer import Producer
+from seglog.asynchronous.queue import Queue
 from seglog.asynchronous.transaction import Extend, Transaction
 from seglog.core.connection import Reply
 from seglog.core.consumer_options import ConsumerOptions, GroupOptions
 from seglog.core.conversations import Ask, Conversation, ask, converse_async
 from seglog.core.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.core.fetcher import PartitionPosition
 from seglog.core.producer import ABORT_WAIT_SECONDS
 from seglog.core.producer_options import ProducerOptions
+from seglog.core.queue_session import QueueOptions
 from seglog.core.security import Mechanism, Secret, Tls
 from seglog.core.transactions import END_SECONDS, OpenTransaction, TransactionCore, let_go
 from seglog.core.users import create_user, set_password
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     import ssl
 
 ResultT = TypeVar("ResultT")
-ChildT = TypeVar("ChildT", bound=Producer | Consumer)
+ChildT = TypeVar("ChildT", bound=Producer | Consumer | Queue)
 
 
 class Face:
@@ -114,7 +115,9 @@ class Opening(Generic[ChildT]):
         await self._child.__aexit__(kind, error, trace)
 
 
-class Client(Awaited, ClientVerbs[Opening[Producer], Transaction, Opening[Consumer], Opening[GroupConsumer]]):
+class Client(
+    Awaited, ClientVerbs[Opening[Producer], Transaction, Opening[Consumer], Opening[GroupConsumer], Opening[Queue]]
+):
     """Client of one broker, made by ``connect``, used inside its ``async with`` block by any number of tasks.
 
     Its own calls share one connection; every producer and consumer opens another, so that long polls, large fetches and
@@ -135,7 +138,7 @@ class Client(Awaited, ClientVerbs[Opening[Producer], Transaction, Opening[Consum
         self._is_closed = False
         self._producers: set[Producer] = set()
         self._of_transactions: dict[weakref.ref[Transaction], dict[str, Producer]] = {}
-        self._consumers: set[Consumer] = set()
+        self._consumers: set[Consumer | Queue] = set()
 
     def _greeted(self) -> Link:
         return self._open_link()
@@ -189,23 +192,36 @@ class Client(Awaited, ClientVerbs[Opening[Producer], Transaction, Opening[Consum
     def _group_consumer(self, topic: str, options: GroupOptions) -> Opening[GroupConsumer]:
         return Opening(lambda: self._opened(topic, options))
 
-    async def _opened(self, topic: str, options: ConsumerOptions) -> Any:
-        """A consumer over a link of its own, which is dialed once more if it breaks at once."""
+    def _queue(self, options: QueueOptions) -> Opening[Queue]:
+        async def opened() -> Queue:
+            link, topics = await self._begun(options.begin)
+            queue = Queue(self._dialer, link, options, topics, seconds=self._request_timeout)
+            self._consumers.add(queue)
+            queue.on_closed = lambda: self._consumers.discard(queue)
+            return queue
 
-        async def begun() -> tuple[Link, list[PartitionPosition]]:
+        return Opening(opened)
+
+    async def _begun(self, begin: Callable[[], Conversation[ResultT]]) -> tuple[Link, ResultT]:
+        """A link of its own for a consumer, and what it begins with; dialed once more if it breaks at once."""
+
+        async def begun() -> tuple[Link, ResultT]:
             link = await self._dial()
             try:
-                states = await link.converse(options.begin(topic), seconds=self._request_timeout)
+                found = await link.converse(begin(), seconds=self._request_timeout)
                 self._open_link()  # the client may have been closed meanwhile
             except BaseException:
                 link.close()
                 raise
-            return link, states
+            return link, found
 
         try:
-            link, states = await begun()
+            return await begun()
         except ConnectionLostError:  # repeatable: the broker may just have restarted
-            link, states = await begun()
+            return await begun()
+
+    async def _opened(self, topic: str, options: ConsumerOptions) -> Any:
+        link, states = await self._begun(lambda: options.begin(topic))
         seconds = self._request_timeout
         if isinstance(options, GroupOptions):
             consumer: Consumer = GroupConsumer(self._dialer, link, topic, options, seconds=seconds)

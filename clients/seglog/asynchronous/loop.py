@@ -108,6 +108,12 @@ class Loop(Protocol):
     def current_task(self) -> object:
         """The task that runs."""
 
+    def soon(self, call: Callable[[], object], /) -> object:
+        """Call this in the loop soon; from any thread, and from the handler of a signal."""
+
+    async def together(self, works: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        """Do all at once, in tasks of the caller's, until all have ended."""
+
     def busy(self, message: str, /) -> Exception:
         """The error for a second task where one alone may wait."""
 

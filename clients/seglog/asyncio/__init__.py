@@ -19,7 +19,8 @@ from seglog.asynchronous.client import Client
 from seglog.asynchronous.consumer import Consumer
 from seglog.asynchronous.group_consumer import GroupConsumer
 from seglog.asynchronous.producer import Delivery, Producer
+from seglog.asynchronous.queue import Queue
 from seglog.asynchronous.transaction import Transaction
 from seglog.asyncio.connecting import connect
 
-__all__ = ["Client", "Consumer", "Delivery", "GroupConsumer", "Producer", "Transaction", "connect"]
+__all__ = ["Client", "Consumer", "Delivery", "GroupConsumer", "Producer", "Queue", "Transaction", "connect"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import Any, Final, Self
 
@@ -148,6 +148,17 @@ class AsyncioLoop:
         if error is None:
             return failure or cancelled
         return beside(error, failure, asyncio.CancelledError)
+
+    def soon(self, call: Callable[[], object]) -> None:
+        """Call it soon, as in Loop."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(call)
+
+    async def together(self, works: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        """Do them in tasks of the caller, as in Loop."""
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(_awaited(work))
 
     async def shielded(self, deadline: float, work: Callable[[], Awaitable[object]]) -> bool:
         """As in Loop, in a task of its own."""

@@ -47,6 +47,7 @@ class TrioLoop:
             raise ClientError(
                 "seglog.trio runs on trio alone, as by trio.run: on asyncio use seglog.asyncio.connect()"
             ) from error
+        self._token = trio.lowlevel.current_trio_token()
         self._manager = trio.open_nursery()
         self._nursery = await self._manager.__aenter__()
 
@@ -90,6 +91,16 @@ class TrioLoop:
         if error is None or has_crashed:
             return failure
         return beside(error, failure, trio.Cancelled)
+
+    def soon(self, call: Callable[[], object]) -> None:
+        """Call it soon, as in Loop."""
+        self._token.run_sync_soon(call)
+
+    async def together(self, works: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        """Do them in tasks of the caller, as in Loop."""
+        async with trio.open_nursery() as nursery:
+            for work in works:
+                nursery.start_soon(work)
 
     async def shielded(self, deadline: float, work: Callable[[], Awaitable[object]]) -> bool:
         """As in Loop; trio raises the cancellation at the next checkpoint."""

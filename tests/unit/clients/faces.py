@@ -25,9 +25,9 @@ from tests.unit.clients.trio.memory_broker import MemoryBroker, memory_broker
 Face = Callable[..., AbstractAsyncContextManager[tuple[FakeBroker, Any]]]
 Connect = Callable[..., AbstractAsyncContextManager[Any]]
 
-_PLAIN: Final = {"positions", "records_behind", "pause", "resume", "rewind", "done", "batches", "__iter__"}
+_PLAIN: Final = {"positions", "records_behind", "pause", "resume", "rewind", "done", "batches", "stop", "__iter__"}
 """What is not awaited on trio either."""
-_WRAPPED: Final = (seglog.Client, seglog.Producer, seglog.Consumer, seglog.Delivery)
+_WRAPPED: Final = (seglog.Client, seglog.Producer, seglog.Consumer, seglog.Delivery, seglog.Queue)
 RESULT_SECONDS: Final = 30.0
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import signal
 import time
 from collections.abc import Callable, Coroutine
 from math import inf
@@ -38,6 +40,36 @@ async def arrived(broker: FakeBroker, kind: type[Request], count: int = 1) -> No
             assert broker.changed.wait_for(lambda: broker.asked(kind) >= count, 60)
 
     await asyncio.to_thread(wait)
+
+
+def test_queues_work_on_any_loop(run: Run) -> None:
+    async def main(address: str) -> None:
+        async with seglog.asyncio.connect(address) as client:
+            await client.create_topic("jobs", 3)
+            async with client.queue("jobs", group="workers", start="earliest") as queue:
+                waiting = asyncio.create_task(queue.get())
+                await asyncio.sleep(0)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+                async with client.producer("jobs") as producer:
+                    for number in range(50):
+                        await producer.send(str(number))
+                done: set[bytes | None] = set()
+
+                async def handle(job: seglog.Job) -> None:
+                    await asyncio.sleep(0)
+                    assert job.value not in done
+                    done.add(job.value)
+                    if len(done) == 50:
+                        os.kill(os.getpid(), signal.SIGTERM)
+
+                await queue.work(handle, at_once=5)
+                await queue.flush()
+                assert await queue.get() is None
+
+    with Broker(group_share_assignment_interval_ms=0) as broker:
+        run(main(broker.address))
 
 
 def test_producers_groups_and_transactions_work_on_any_loop(run: Run) -> None:
