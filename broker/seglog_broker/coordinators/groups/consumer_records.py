@@ -5,7 +5,7 @@ They are groups of the consumer protocol and share groups.
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, cast
 
 from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
 from seglog_broker.coordinators.groups.consumer_member import ClassicProtocols, MemberState, Progress, Subscription
@@ -14,8 +14,6 @@ from seglog_broker.coordinators.groups.shared_topics import ByTopic, NamedPartit
 from seglog_broker.coordinators.state_machine import Outbox, Record
 from seglog_protocol.kafka import Message, messages
 from seglog_protocol.steps import Pace, Steps
-
-MadeT = TypeVar("MadeT")
 
 
 class RecordType(IntEnum):
@@ -94,70 +92,64 @@ def order_of_record(key: RecordKey, is_tombstone: bool) -> tuple[bool, int, str]
     return (not is_tombstone, order.index(key.type), key.name)
 
 
-class Codec(NamedTuple):
-    """Makes and reads the records of a kind of group, whose structs of most values have the same fields."""
+Kinds = Mapping[RecordType, tuple[int, str]]
+"""The records of a kind of group: the versions of keys, and the names of structs, without Key or Value."""
 
-    kinds: Mapping[RecordType, tuple[int, str]]
-    """The versions of keys, and the names of structs, without Key or Value."""
-    subscription_value: Callable[[Subscription, list[str]], Message]
-    """Makes a struct; the names of topics are sorted."""
-    read_subscription: Callable[[Any], Subscription]
-    progress_value: Callable[[Progress], Message]
-    read_progress: Callable[[Any], Steps[Progress]]
 
-    def make(
-        self, group_id: str, key: RecordKey, value: Value, in_order: Callable[[frozenset[str]], list[str]]
-    ) -> Record:
-        """A record as it is written; ``in_order`` sorts the names of topics of a subscription."""
-        version, name = self.kinds[key.type]
-        struct = getattr(messages, f"{name}Key")(group_id=group_id)
-        if key.name:
-            is_regex = key.type is RecordType.REGULAR_EXPRESSION
-            setattr(struct, "regular_expression" if is_regex else "member_id", key.name)
-        cls = getattr(messages, f"{name}Value")
-        written: Message | None = None
-        match value:
-            case GroupEpoch():
-                written = cls(epoch=value.epoch, metadata_hash=value.metadata_hash)
-            case AssignmentEpoch():
-                written = cls(assignment_epoch=value.epoch, assignment_timestamp=value.assigned_ms)
-            case Subscription():
-                written = self.subscription_value(value, in_order(value.topics))
-            case Progress():
-                written = self.progress_value(value)
-            case MatchedTopics():
-                written = cls(topics=sorted(value.topics), timestamp=value.matched_ms)
-            case SharedTopics():
-                written = shared_value(value)
-            case Mapping():
-                written = cls(topic_partitions=_each(value, cls.TopicPartition))
-        return Record(struct, version, written)
+def make_record(
+    kinds: Kinds, group_id: str, key: RecordKey, value: Value, in_order: Callable[[frozenset[str]], list[str]]
+) -> Record:
+    """A record as it is written; ``in_order`` sorts the names of topics of a subscription."""
+    version, name = kinds[key.type]
+    struct = getattr(messages, f"{name}Key")(group_id=group_id)
+    if key.name:
+        is_regex = key.type is RecordType.REGULAR_EXPRESSION
+        setattr(struct, "regular_expression" if is_regex else "member_id", key.name)
+    cls = getattr(messages, f"{name}Value")
+    written: Message | None = None
+    match value:
+        case GroupEpoch():
+            written = cls(epoch=value.epoch, metadata_hash=value.metadata_hash)
+        case AssignmentEpoch():
+            written = cls(assignment_epoch=value.epoch, assignment_timestamp=value.assigned_ms)
+        case Subscription():
+            written = _subscription_value(cls, value, in_order(value.topics))
+        case Progress():
+            written = _progress_value(cls, value)
+        case MatchedTopics():
+            written = cls(topics=sorted(value.topics), timestamp=value.matched_ms)
+        case SharedTopics():
+            written = _shared_value(value)
+        case Mapping():
+            written = cls(topic_partitions=_each(value, cls.TopicPartition))
+    return Record(struct, version, written)
 
-    def read(self, record: Record) -> Steps[tuple[RecordKey, Value] | None]:
-        """Key and value of a record from the log; None for one of another type."""
-        kind = next((kind for kind, (version, _) in self.kinds.items() if version == record.key_version), None)
-        if kind is None:
-            return None
-        key, read = RecordKey(kind, name_in(record.key)), cast("Any", record.value)
-        if read is None:
-            return key, None
-        match kind:
-            case RecordType.METADATA:
-                return key, GroupEpoch(read.epoch, read.metadata_hash)
-            case RecordType.TARGET_ASSIGNMENT_METADATA:
-                return key, AssignmentEpoch(read.assignment_epoch, read.assignment_timestamp)
-            case RecordType.MEMBER_METADATA:
-                return key, self.read_subscription(read)
-            case RecordType.CURRENT_MEMBER_ASSIGNMENT:
-                return key, (yield from self.read_progress(read))
-            case RecordType.TARGET_ASSIGNMENT_MEMBER:
-                return key, _assignment(read.topic_partitions)
-            case RecordType.REGULAR_EXPRESSION:
-                return key, MatchedTopics(frozenset(read.topics), read.timestamp)
-            case RecordType.SHARED_TOPICS:
-                return key, read_shared(read)
-            case RecordType.PARTITION_METADATA:
-                return key, NOTHING  # it matters that there is a record
+
+def read_record(kinds: Kinds, record: Record) -> Steps[tuple[RecordKey, Value] | None]:
+    """Key and value of a record from the log; None for one of another type."""
+    kind = next((kind for kind, (version, _) in kinds.items() if version == record.key_version), None)
+    if kind is None:
+        return None
+    key, read = RecordKey(kind, name_in(record.key)), cast("Any", record.value)
+    if read is None:
+        return key, None
+    match kind:
+        case RecordType.METADATA:
+            return key, GroupEpoch(read.epoch, read.metadata_hash)
+        case RecordType.TARGET_ASSIGNMENT_METADATA:
+            return key, AssignmentEpoch(read.assignment_epoch, read.assignment_timestamp)
+        case RecordType.MEMBER_METADATA:
+            return key, _read_subscription(read)
+        case RecordType.CURRENT_MEMBER_ASSIGNMENT:
+            return key, (yield from _read_progress(read))
+        case RecordType.TARGET_ASSIGNMENT_MEMBER:
+            return key, _assignment(read.topic_partitions)
+        case RecordType.REGULAR_EXPRESSION:
+            return key, MatchedTopics(frozenset(read.topics), read.timestamp)
+        case RecordType.SHARED_TOPICS:
+            return key, _read_shared(read)
+        case RecordType.PARTITION_METADATA:
+            return key, NOTHING  # it matters that there is a record
 
 
 def name_in(key: Any) -> str:
@@ -169,10 +161,28 @@ def name_in(key: Any) -> str:
 # --- Values -----------------------------------------------------------------------------------------------------------
 
 
-def subscription_value(subscription: Subscription, names: list[str]) -> messages.ConsumerGroupMemberMetadataValue:
+def _made(cls: Any, **fields: object) -> Any:
+    """A struct with those of these fields that it has: those of share groups have some of the others."""
+    return cls(**{name: fields[name] for name in cls.__slots__})
+
+
+def _each(assignment: Assignment, cls: Any, **more: Callable[[bytes, list[int]], object]) -> list[Any]:
+    """The structs of an assignment, which are made when they are written: there may be very many."""
+    more = {name: field for name, field in more.items() if name in cls.__slots__}
+
+    def of(topic: bytes) -> Any:
+        numbers = sorted(assignment[topic])
+        fields = {name: field(topic, numbers) for name, field in more.items()}
+        return cls(topic_id=topic, partitions=numbers, **fields)
+
+    return cast("list[Any]", Each(sorted(assignment), of))
+
+
+def _subscription_value(cls: Any, subscription: Subscription, names: list[str]) -> Message:
     """A member's subscription; ``names`` are those of its topics, sorted."""
     classic = subscription.classic
-    return messages.ConsumerGroupMemberMetadataValue(
+    made: Message = _made(
+        cls,
         instance_id=subscription.instance_id,
         rack_id=subscription.rack_id,
         client_id=subscription.client_id,
@@ -182,25 +192,29 @@ def subscription_value(subscription: Subscription, names: list[str]) -> messages
         rebalance_timeout_ms=subscription.rebalance_timeout_ms,
         server_assignor=subscription.assignor,
         classic_member_metadata=classic
-        and messages.ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
+        and cls.ClassicMemberMetadata(
             session_timeout_ms=classic.session_timeout_ms,
             supported_protocols=[
-                messages.ConsumerGroupMemberMetadataValue.ClassicProtocol(name=name, metadata=metadata)
-                for name, metadata in classic.protocols
+                cls.ClassicProtocol(name=name, metadata=metadata) for name, metadata in classic.protocols
             ],
         ),
     )
+    return made
 
 
-def read_subscription(value: messages.ConsumerGroupMemberMetadataValue) -> Subscription:
-    """The inverse of ``subscription_value``."""
-    classic = value.classic_member_metadata
-    return Subscription(
-        instance_id=value.instance_id,
+def _read_subscription(value: Any) -> Subscription:
+    """The inverse of ``_subscription_value``."""
+    said = Subscription(
         rack_id=value.rack_id,
         client_id=value.client_id,
         client_host=value.client_host,
         topics=frozenset(value.subscribed_topic_names),
+    )
+    if not isinstance(value, messages.ConsumerGroupMemberMetadataValue):
+        return said
+    classic = value.classic_member_metadata
+    return said._replace(
+        instance_id=value.instance_id,
         regex=value.subscribed_topic_regex or "",
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         assignor=value.server_assignor,
@@ -213,43 +227,29 @@ def read_subscription(value: messages.ConsumerGroupMemberMetadataValue) -> Subsc
     )
 
 
-def progress_value(progress: Progress) -> messages.ConsumerGroupCurrentMemberAssignmentValue:
+def _progress_value(cls: Any, progress: Progress) -> Message:
     """A member's current assignment."""
 
-    def topics(assignment: Assignment) -> list[messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
-        def of(topic: bytes) -> messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions:
-            numbers = sorted(assignment[topic])
-            return messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
-                topic_id=topic,
-                partitions=numbers,
-                assignment_epochs=[progress.since.get((topic, number), progress.epoch) for number in numbers],
-            )
+    def epochs(topic: bytes, numbers: list[int]) -> list[int]:
+        return [progress.since.get((topic, number), progress.epoch) for number in numbers]
 
-        return cast(
-            "list[messages.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]", Each(sorted(assignment), of)
-        )
-
-    return messages.ConsumerGroupCurrentMemberAssignmentValue(
+    made: Message = _made(
+        cls,
         member_epoch=progress.epoch,
         previous_member_epoch=progress.previous_epoch,
         state=progress.state,
-        assigned_partitions=topics(progress.assigned),
-        partitions_pending_revocation=topics(progress.revoking),
+        assigned_partitions=_each(progress.assigned, cls.TopicPartitions, assignment_epochs=epochs),
+        partitions_pending_revocation=_each(progress.revoking, cls.TopicPartitions, assignment_epochs=epochs),
     )
+    return made
 
 
-def _each(assignment: Assignment, cls: type[MadeT]) -> list[MadeT]:
-    """The structs of an assignment, which are made when they are written: there may be very many."""
-    make = cast("Any", cls)
-    made = Each(sorted(assignment), lambda topic: make(topic_id=topic, partitions=sorted(assignment[topic])))
-    return cast("list[MadeT]", made)
-
-
-def read_progress(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> Steps[Progress]:
-    """The inverse of ``progress_value``."""
+def _read_progress(value: Any) -> Steps[Progress]:
+    """The inverse of ``_progress_value``."""
     since: dict[tuple[bytes, int], int] = {}
     pace = Pace()
-    for topic in (*value.assigned_partitions, *value.partitions_pending_revocation):
+    revoking = getattr(value, "partitions_pending_revocation", None)
+    for topic in () if revoking is None else (*value.assigned_partitions, *revoking):
         topic_id, numbers, epochs = bytes(topic.topic_id), topic.partitions, topic.assignment_epochs
         if epochs is None or len(epochs) != len(numbers):
             epochs = [value.member_epoch] * len(numbers)  # records before Kafka 4.2 lack them
@@ -261,9 +261,39 @@ def read_progress(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> 
         value.previous_member_epoch,
         MemberState(value.state),
         _assignment(value.assigned_partitions),
-        _assignment(value.partitions_pending_revocation),
+        _assignment(revoking or ()),
         since,
     )
+
+
+_State = messages.ShareGroupStatePartitionMetadataValue
+
+
+def _shared_value(shared: SharedTopics) -> _State:
+    """How far the state of share partitions is."""
+
+    def named(topics: ByTopic) -> list[_State.TopicPartitionsInfo]:
+        return [
+            _State.TopicPartitionsInfo(topic_id=topic, topic_name=name, partitions=sorted(numbers))
+            for topic, (name, numbers) in sorted(topics.items())
+        ]
+
+    deleting = [_State.TopicInfo(topic_id=topic, topic_name=name) for topic, name in sorted(shared.deleting.items())]
+    return _State(
+        initializing_topics=named(shared.initializing),
+        initialized_topics=named(shared.initialized),
+        deleting_topics=deleting,
+    )
+
+
+def _read_shared(value: _State) -> SharedTopics:
+    """The inverse of ``_shared_value``."""
+    initializing, initialized = (
+        {bytes(topic.topic_id): NamedPartitions(topic.topic_name, frozenset(topic.partitions)) for topic in topics}
+        for topics in (value.initializing_topics, value.initialized_topics)
+    )
+    deleting = {bytes(topic.topic_id): topic.topic_name for topic in value.deleting_topics}
+    return SharedTopics(initializing, initialized, deleting)
 
 
 def topics_in(record: Record) -> int:
@@ -284,100 +314,25 @@ def _assignment(topics: Iterable[Any]) -> Assignment:
     return {bytes(topic.topic_id): frozenset(topic.partitions) for topic in topics if topic.partitions}
 
 
-CONSUMER_RECORDS: Final = Codec(
-    {
-        RecordType.METADATA: (3, "ConsumerGroupMetadata"),
-        RecordType.PARTITION_METADATA: (4, "ConsumerGroupPartitionMetadata"),
-        RecordType.MEMBER_METADATA: (5, "ConsumerGroupMemberMetadata"),
-        RecordType.TARGET_ASSIGNMENT_METADATA: (6, "ConsumerGroupTargetAssignmentMetadata"),
-        RecordType.TARGET_ASSIGNMENT_MEMBER: (7, "ConsumerGroupTargetAssignmentMember"),
-        RecordType.CURRENT_MEMBER_ASSIGNMENT: (8, "ConsumerGroupCurrentMemberAssignment"),
-        RecordType.REGULAR_EXPRESSION: (16, "ConsumerGroupRegularExpression"),
-    },
-    subscription_value,
-    read_subscription,
-    progress_value,
-    read_progress,
-)
+CONSUMER_RECORDS: Final[Kinds] = {
+    RecordType.METADATA: (3, "ConsumerGroupMetadata"),
+    RecordType.PARTITION_METADATA: (4, "ConsumerGroupPartitionMetadata"),
+    RecordType.MEMBER_METADATA: (5, "ConsumerGroupMemberMetadata"),
+    RecordType.TARGET_ASSIGNMENT_METADATA: (6, "ConsumerGroupTargetAssignmentMetadata"),
+    RecordType.TARGET_ASSIGNMENT_MEMBER: (7, "ConsumerGroupTargetAssignmentMember"),
+    RecordType.CURRENT_MEMBER_ASSIGNMENT: (8, "ConsumerGroupCurrentMemberAssignment"),
+    RecordType.REGULAR_EXPRESSION: (16, "ConsumerGroupRegularExpression"),
+}
 """Those of groups of the consumer protocol."""
 
-
-# --- Share groups -----------------------------------------------------------------------------------------------------
-
-_Current = messages.ShareGroupCurrentMemberAssignmentValue
-_State = messages.ShareGroupStatePartitionMetadataValue
-
-
-def _share_subscription_value(subscription: Subscription, names: list[str]) -> Message:
-    return messages.ShareGroupMemberMetadataValue(
-        rack_id=subscription.rack_id,
-        client_id=subscription.client_id,
-        client_host=subscription.client_host,
-        subscribed_topic_names=names,
-    )
-
-
-def _read_share_subscription(value: messages.ShareGroupMemberMetadataValue) -> Subscription:
-    topics = frozenset(value.subscribed_topic_names)
-    return Subscription(None, value.rack_id, value.client_id, value.client_host, topics)
-
-
-def _share_progress_value(progress: Progress) -> Message:
-    return _Current(
-        member_epoch=progress.epoch,
-        previous_member_epoch=progress.previous_epoch,
-        state=progress.state,
-        assigned_partitions=_each(progress.assigned, _Current.TopicPartitions),
-    )
-
-
-def _read_share_progress(value: _Current) -> Steps[Progress]:
-    yield from ()
-    assigned = _assignment(value.assigned_partitions)
-    return Progress(value.member_epoch, value.previous_member_epoch, MemberState(value.state), assigned)
-
-
-def shared_value(shared: SharedTopics) -> _State:
-    """How far the state of share partitions is."""
-
-    def named(topics: ByTopic) -> list[_State.TopicPartitionsInfo]:
-        return [
-            _State.TopicPartitionsInfo(topic_id=topic, topic_name=name, partitions=sorted(numbers))
-            for topic, (name, numbers) in sorted(topics.items())
-        ]
-
-    deleting = [_State.TopicInfo(topic_id=topic, topic_name=name) for topic, name in sorted(shared.deleting.items())]
-    return _State(
-        initializing_topics=named(shared.initializing),
-        initialized_topics=named(shared.initialized),
-        deleting_topics=deleting,
-    )
-
-
-def read_shared(value: _State) -> SharedTopics:
-    """The inverse of ``shared_value``."""
-    initializing, initialized = (
-        {bytes(topic.topic_id): NamedPartitions(topic.topic_name, frozenset(topic.partitions)) for topic in topics}
-        for topics in (value.initializing_topics, value.initialized_topics)
-    )
-    deleting = {bytes(topic.topic_id): topic.topic_name for topic in value.deleting_topics}
-    return SharedTopics(initializing, initialized, deleting)
-
-
-SHARE_RECORDS: Final = Codec(
-    {
-        RecordType.MEMBER_METADATA: (10, "ShareGroupMemberMetadata"),
-        RecordType.METADATA: (11, "ShareGroupMetadata"),
-        RecordType.TARGET_ASSIGNMENT_METADATA: (12, "ShareGroupTargetAssignmentMetadata"),
-        RecordType.TARGET_ASSIGNMENT_MEMBER: (13, "ShareGroupTargetAssignmentMember"),
-        RecordType.CURRENT_MEMBER_ASSIGNMENT: (14, "ShareGroupCurrentMemberAssignment"),
-        RecordType.SHARED_TOPICS: (15, "ShareGroupStatePartitionMetadata"),
-    },
-    _share_subscription_value,
-    _read_share_subscription,
-    _share_progress_value,
-    _read_share_progress,
-)
+SHARE_RECORDS: Final[Kinds] = {
+    RecordType.MEMBER_METADATA: (10, "ShareGroupMemberMetadata"),
+    RecordType.METADATA: (11, "ShareGroupMetadata"),
+    RecordType.TARGET_ASSIGNMENT_METADATA: (12, "ShareGroupTargetAssignmentMetadata"),
+    RecordType.TARGET_ASSIGNMENT_MEMBER: (13, "ShareGroupTargetAssignmentMember"),
+    RecordType.CURRENT_MEMBER_ASSIGNMENT: (14, "ShareGroupCurrentMemberAssignment"),
+    RecordType.SHARED_TOPICS: (15, "ShareGroupStatePartitionMetadata"),
+}
 """Those of share groups."""
 
 

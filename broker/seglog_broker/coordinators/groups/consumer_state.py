@@ -10,13 +10,15 @@ from seglog_broker.coordinators.groups.consumer_member import LEFT_EPOCH, Member
 from seglog_broker.coordinators.groups.consumer_records import (
     CONSUMER_RECORDS,
     AssignmentEpoch,
-    Codec,
     GroupEpoch,
+    Kinds,
     MatchedTopics,
     RecordJournal,
     RecordKey,
     RecordType,
     Value,
+    make_record,
+    read_record,
     topics_in,
 )
 from seglog_broker.coordinators.groups.shared_topics import SharedTopics
@@ -109,10 +111,8 @@ class ConsumerState:
     All of it is carried by records. What is decided is noted in the journal, which makes the records, and replayed.
     """
 
-    def __init__(
-        self, group_id: str, outbox: Outbox, records: Codec = CONSUMER_RECORDS, epoch_at_first: int = 0
-    ) -> None:
-        self._records: Final = records
+    def __init__(self, group_id: str, outbox: Outbox, kinds: Kinds = CONSUMER_RECORDS, epoch_at_first: int = 0) -> None:
+        self._kinds: Final = kinds
         self.epoch_at_first: Final = epoch_at_first
         """The group epoch before any change."""
         self.group_id: Final = group_id
@@ -234,7 +234,7 @@ class ConsumerState:
     def _record(self, key: RecordKey) -> Record:
         """The record with this key as it is to be written now."""
         value = None if self.is_deleted else self._value(key)
-        return self._records.make(self.group_id, key, value, self.name_sets.in_order)
+        return make_record(self._kinds, self.group_id, key, value, self.name_sets.in_order)
 
     def _value(self, key: RecordKey) -> Value:
         member = self.members.get(key.name)
@@ -260,7 +260,7 @@ class ConsumerState:
 
     def replay(self, record: Record) -> Steps[None]:
         """Take a record from the log; one of an unknown type is passed over."""
-        read = yield from self._records.read(record)
+        read = yield from read_record(self._kinds, record)
         if read is not None:
             self._replay(*read)
         if self._pace.is_due(topics_in(record)):

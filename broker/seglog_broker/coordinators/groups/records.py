@@ -21,7 +21,7 @@ from seglog_protocol.steps import Pace, Steps
 
 OFFSET_COMMIT: Final = 1
 CLASSIC_GROUP: Final = 2
-_SHARE_TYPES: Final = frozenset(version for version, _ in SHARE_RECORDS.kinds.values())
+_SHARE_TYPES: Final = frozenset(version for version, _ in SHARE_RECORDS.values())
 
 OFFSET_VALUE_VERSION: Final = 4
 """The version that Kafka 4.3 writes."""
@@ -32,8 +32,8 @@ KINDS: Final = {
     CLASSIC_GROUP: RecordKind("GroupMetadataKey", "GroupMetadataValue", 4),
     **{
         version: RecordKind(f"{name}Key", f"{name}Value", 0)
-        for codec in (CONSUMER_RECORDS, SHARE_RECORDS)
-        for version, name in codec.kinds.values()
+        for kinds in (CONSUMER_RECORDS, SHARE_RECORDS)
+        for version, name in kinds.values()
     },
 }
 

@@ -7,6 +7,7 @@ from seglog_broker.coordinators.groups.consumer_records import (
     RecordJournal,
     RecordKey,
     RecordType,
+    make_record,
 )
 from seglog_broker.coordinators.state_machine import Outbox, Record
 from seglog_protocol.errors import CoordinatorNotAvailableError
@@ -28,7 +29,7 @@ class Run:
 
     def _record(self, key: RecordKey) -> Record:
         value = ConsumerGroupMetadataValue(epoch=1) if key.name in self.alive else None
-        return CONSUMER_RECORDS.make("g", key, None, sorted)._replace(value=value)
+        return make_record(CONSUMER_RECORDS, "g", key, None, sorted)._replace(value=value)
 
     def appended(self) -> list[tuple[int, str, bool]]:
         """Type, name, and whether it has a value, of what was appended since."""
