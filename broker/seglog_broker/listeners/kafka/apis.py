@@ -1,4 +1,11 @@
-"""The apis that the Kafka listener serves, collected from the handlers, and ApiVersions, whose response lists them."""
+"""The apis that the Kafka listener serves, collected from the handlers, and ApiVersions, whose response lists them.
+
+ApiVersions
+  1   throttle time
+  3   flexible; name and version of the client's software; features
+  4   features whose lowest level is 0
+  5   the cluster and node that the client means to reach, or neither
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType

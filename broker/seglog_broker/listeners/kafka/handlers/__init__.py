@@ -1,5 +1,5 @@
 """The requests of Kafka's wire, a module for each family of apis.
 
-The head of a module names its apis; the fields of their versions are in the table of messages, and KAFKA.md lists the
-versions that are answered. A throttle time is always 0. Each module registers its apis in ``APIS``.
+The head of a module lists its apis, with the versions that changed something. *Flexible* are versions with compact
+lengths and tagged fields (KIP-482). A throttle time is always 0. Each module registers its apis in ``APIS``.
 """

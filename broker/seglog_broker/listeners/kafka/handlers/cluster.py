@@ -3,6 +3,21 @@
 Of Kafka's features ``metadata.version`` only means "as Kafka 4.3", or 4.4, to a client, ``group.version`` the groups of
 KIP-848, ``share.version`` 2 share groups with dead letters, and ``transaction.version`` 2 transactions without
 AddPartitionsToTxn. ``streams.version`` would switch clients to what seglog does not have, streams groups.
+
+DescribeQuorum
+  0   flexible
+  1   when a replica fetched last
+  2   error messages, nodes with their listeners, directories of replicas
+
+UpdateFeatures
+  0   flexible
+  1   kind of upgrade, validation alone
+  2   no results of single features
+
+DescribeCluster
+  0   flexible
+  1   type of endpoint: brokers or controllers
+  2   fenced brokers
 """
 
 import re

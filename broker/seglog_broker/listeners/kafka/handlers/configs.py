@@ -1,7 +1,20 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources, answered by the broker.
 
-A setting that AlterConfigs does not name gets its default. ListConfigResources knows client metrics alone before
-version 1.
+DescribeConfigs
+  1   source and synonyms in place of "is default"
+  3   type and documentation
+  4   flexible
+
+AlterConfigs
+  0   settings that are not named get their defaults
+  2   flexible
+
+IncrementalAlterConfigs
+  1   flexible
+
+ListConfigResources
+  0   flexible; client metrics alone
+  1   resources of all types
 """
 
 from collections import Counter

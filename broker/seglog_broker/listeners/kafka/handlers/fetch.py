@@ -1,7 +1,20 @@
 """Fetch: requests to the broker's fetches, and its answers to responses whose records stay in their files.
 
-The session id 0 of the response means that no session begins. What replicas say of themselves, and the epoch of the
-last record that was fetched, is not looked at; endpoints of nodes are never sent.
+Fetch
+  4   isolation level, last stable offset, aborted transactions
+  5   log start offset
+  6   KAFKA_STORAGE_ERROR
+  7   sessions: the session id 0 of the response means that none begins
+  9   current leader epoch
+  10  zstd
+  11  rack of the client, preferred replica
+  12  flexible; epoch of the last record that was fetched, which is not looked at
+  13  topics by id
+  14  OFFSET_MOVED_TO_TIERED_STORAGE
+  15  state of a replica that fetches
+  16  endpoints of nodes, in a tagged field that is never sent
+  17  directory of a replica that fetches
+  18  high watermark of a replica that fetches
 """
 
 from typing import Final

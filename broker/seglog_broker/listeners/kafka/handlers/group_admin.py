@@ -1,4 +1,29 @@
-"""DescribeGroups, ListGroups, DeleteGroups: groups as admins see them. Source of the rules: Kafka's KafkaApis."""
+"""DescribeGroups, ListGroups, DeleteGroups: groups as admins see them. Source of the rules: Kafka's KafkaApis.
+
+DescribeGroups
+  1   throttle time
+  3   authorized operations
+  4   static members
+  5   flexible
+  6   error message; an unknown group is GROUP_ID_NOT_FOUND, which was a group in state Dead
+
+ListGroups
+  1   throttle time
+  3   flexible
+  4   states
+  5   types
+
+DeleteGroups
+  2   flexible
+  3   error message
+
+ConsumerGroupDescribe
+  0   flexible
+  1   type of a member: classic or consumer
+
+ShareGroupDescribe
+  1   flexible; the first one that is stable
+"""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar

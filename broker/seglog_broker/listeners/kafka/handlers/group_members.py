@@ -3,8 +3,47 @@
 The only node coordinates all groups and all transactions.
 Source of the rules: Kafka's KafkaApis, and KIP-848 and KIP-932 (ShareGroupHeartbeat) where the broker assigns.
 
-Since JoinGroup 4 a new member joins again with the id that it gets (MEMBER_ID_REQUIRED); since ConsumerGroupHeartbeat 1
-a member makes its id itself.
+FindCoordinator
+  0   of a group
+  1   key type: transactions; throttle time, error message
+  3   flexible
+  4   several keys
+  5   TRANSACTION_ABORTABLE
+  6   share groups
+
+JoinGroup
+  1   rebalance timeout
+  2   throttle time
+  4   MEMBER_ID_REQUIRED: a new member joins again with the id that it gets
+  5   static members
+  6   flexible
+  7   protocol type; a null protocol name
+  8   reason
+  9   skip assignment
+
+SyncGroup
+  1   throttle time
+  3   static members
+  4   flexible
+  5   protocol type and name, which are checked
+
+Heartbeat
+  1   throttle time
+  3   static members
+  4   flexible
+
+LeaveGroup
+  1   throttle time
+  3   several members, static ones among them
+  4   flexible
+  5   reason
+
+ConsumerGroupHeartbeat
+  0   flexible
+  1   subscription by regular expression; a member makes its id itself
+
+ShareGroupHeartbeat
+  1   flexible; the first one that is stable
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,28 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: how far groups have read. Source of the rules: Kafka's KafkaApis.
 
-``offsets.retention.minutes`` holds in place of the retention time of OffsetCommit 2 to 4. Since version 9 it knows
-members of the consumer protocol (STALE_MEMBER_EPOCH, GROUP_ID_NOT_FOUND). A null in OffsetFetch means all topics.
-OffsetDelete takes topics that no member subscribes to.
+OffsetCommit
+  2   retention time: ``offsets.retention.minutes`` holds instead
+  3   throttle time
+  5   no retention time
+  6   leader epoch of the record
+  7   static members
+  8   flexible
+  9   members of the consumer protocol: STALE_MEMBER_EPOCH, GROUP_ID_NOT_FOUND
+  10  topics by id
+
+OffsetFetch
+  1   offsets from ``__consumer_offsets``
+  2   null: all topics; an error of the group
+  3   throttle time
+  5   leader epoch of the record
+  6   flexible
+  7   stable offsets only: UNSTABLE_OFFSET_COMMIT
+  8   several groups
+  9   member id and epoch, of the consumer protocol
+  10  topics by id
+
+OffsetDelete
+  0   offsets of topics that no member subscribes to
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,16 @@
 """ListOffsets: the offsets at moments, and at the ends of partitions.
 
-Timestamps below zero: the largest one (-3, since version 7), the earliest local offset (-4, 8), the latest tiered one
-(-5, 9), the earliest that waits for its upload (-6, 11).
+ListOffsets
+  1   one offset, and the timestamp of its record
+  2   isolation level, throttle time
+  4   leader epochs
+  5   OFFSET_NOT_AVAILABLE
+  6   flexible
+  7   the largest timestamp (-3)
+  8   the earliest local offset (-4)
+  9   the latest tiered offset (-5)
+  10  a timeout of tiered storage
+  11  the earliest offset that waits for its upload (-6)
 """
 
 from collections import Counter

@@ -1,4 +1,13 @@
-"""OffsetForLeaderEpoch and DeleteRecords: the ends of partitions, looked up and moved; and ListOffsets that waits."""
+"""OffsetForLeaderEpoch and DeleteRecords: the ends of partitions, looked up and moved; and ListOffsets that waits.
+
+DeleteRecords
+  2   flexible
+
+OffsetForLeaderEpoch
+  2   current leader epoch, throttle time
+  3   id of a replica that asks
+  4   flexible
+"""
 
 from typing import Final
 

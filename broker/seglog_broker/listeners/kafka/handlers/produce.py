@@ -1,6 +1,16 @@
 """Produce: requests to appends, and the results of appends to responses.
 
-The current leader and its endpoint are never sent: there is one node.
+Produce
+  3   record batches of magic 2; a transactional id
+  4   KAFKA_STORAGE_ERROR
+  5   log start offset
+  7   zstd
+  8   an error message, and the bad records of a batch by index
+  9   flexible
+  10  current leader and its endpoint, in tagged fields that are never sent: there is one node
+  11  TRANSACTION_ABORTABLE
+  12  adds partitions to transactions
+  13  topics by id
 """
 
 import struct

@@ -1,6 +1,44 @@
 """Where replicas are, with one node and one log directory; and what seglog does not have: quotas, ACLs, tokens.
 
 Client quotas, ACLs and delegation tokens are answered as Kafka does where there are none.
+
+AlterReplicaLogDirs
+  1   throttle time
+  2   flexible
+
+DescribeLogDirs
+  1   throttle time
+  2   flexible
+  3   an error of the whole response
+  4   bytes of the disk, in all and usable
+  5   whether a directory is cordoned
+
+ElectLeaders
+  0   of preferred leaders
+  1   election type, an error of the whole response
+  2   flexible
+
+AlterPartitionReassignments
+  0   flexible
+  1   whether the number of replicas may change
+
+ListPartitionReassignments
+  0   flexible
+
+DescribeAcls, CreateAcls, DeleteAcls
+  1   pattern type
+  2   flexible
+  3   resources of type user
+
+DescribeClientQuotas, AlterClientQuotas
+  1   flexible
+
+CreateDelegationToken, DescribeDelegationToken
+  2   flexible
+  3   owner, and who asked for it
+
+RenewDelegationToken, ExpireDelegationToken
+  2   flexible
 """
 
 from collections import Counter

@@ -1,6 +1,14 @@
 """Logins and accounts: SASL's mechanisms and tokens, and SCRAM credentials, described and altered.
 
-Before SaslHandshake 1 tokens are frames of their own, since then they come in SaslAuthenticate.
+SaslHandshake
+  1   tokens come in SaslAuthenticate; before, they are frames of their own
+
+SaslAuthenticate
+  1   the answer has the length of the session
+  2   flexible
+
+DescribeUserScramCredentials, AlterUserScramCredentials
+  0   flexible
 """
 
 from collections import Counter

@@ -1,4 +1,13 @@
-"""ShareFetch and ShareAcknowledge: records of share groups. Source of the rules: Kafka's KafkaApis."""
+"""ShareFetch and ShareAcknowledge: records of share groups. Source of the rules: Kafka's KafkaApis.
+
+ShareFetch
+  1   flexible; acknowledgements of records that were fetched before
+  2   exact limits of records, renewed locks
+
+ShareAcknowledge
+  1   flexible
+  2   renewed locks
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

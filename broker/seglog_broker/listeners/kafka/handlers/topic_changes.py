@@ -1,4 +1,23 @@
-"""CreateTopics, CreatePartitions, DeleteTopics: topics made, enlarged, deleted."""
+"""CreateTopics, CreatePartitions, DeleteTopics: topics made, enlarged, deleted.
+
+CreateTopics
+  2   throttle time
+  4   the broker's default numbers of partitions and replicas (-1)
+  5   flexible; counts and configuration of the topic that was created
+  6   THROTTLING_QUOTA_EXCEEDED
+  7   topic id
+
+CreatePartitions
+  2   flexible
+  3   THROTTLING_QUOTA_EXCEEDED
+
+DeleteTopics
+  1   throttle time
+  3   TOPIC_DELETION_DISABLED
+  4   flexible
+  5   error message, THROTTLING_QUOTA_EXCEEDED
+  6   topics by id
+"""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -1,7 +1,22 @@
 """Metadata and DescribeTopicPartitions: topics with the leaders of their partitions.
 
-Metadata: where no topic is named, that is all topics in version 0, none since version 1, where null is all; since
-version 11 the operations of the cluster are in DescribeCluster.
+Metadata
+  0   no topic named: all topics
+  1   null: all topics, none named: none; racks, controller, internal topics
+  2   cluster id
+  3   throttle time
+  4   whether missing topics may be created
+  5   offline replicas
+  7   leader epochs
+  8   authorized operations of cluster and topics
+  9   flexible
+  10  topic ids in responses
+  11  no operations of the cluster: DescribeCluster has them
+  12  topics by id
+  13  an error of the whole response
+
+DescribeTopicPartitions
+  0   flexible; a page at a time, with a cursor
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -2,8 +2,48 @@
 
 The rules of TxnOffsetCommit are those of Kafka's KafkaApis and OffsetMetadataManager.
 
-Since transaction version 2, EndTxn (5) answers the producer id and epoch to go on with, and TxnOffsetCommit (5) adds
-the group's partition to the transaction.
+AddPartitionsToTxn
+  2   PRODUCER_FENCED
+  3   flexible
+
+AddOffsetsToTxn
+  2   PRODUCER_FENCED
+  3   flexible
+  4   TRANSACTION_ABORTABLE
+
+EndTxn
+  2   PRODUCER_FENCED
+  3   flexible
+  4   TRANSACTION_ABORTABLE
+  5   the producer id and epoch to go on with: transaction version 2
+
+WriteTxnMarkers
+  1   flexible
+  2   transaction version
+
+TxnOffsetCommit
+  2   leader epoch of the record
+  3   flexible; the member of the group
+  4   TRANSACTION_ABORTABLE
+  5   adds the group's partition to the transaction: transaction version 2
+  6   topics by id; STALE_MEMBER_EPOCH
+
+DescribeTransactions
+  0   flexible
+
+ListTransactions
+  0   flexible
+  1   duration
+  2   a pattern of transactional ids
+
+InitProducerId
+  2   flexible
+  3   the id and epoch of a producer that goes on
+  4   PRODUCER_FENCED
+  5   TRANSACTION_ABORTABLE
+
+DescribeProducers
+  0   flexible
 """
 
 from collections.abc import Iterator, Sequence
