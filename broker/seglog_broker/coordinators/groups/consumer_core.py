@@ -1,7 +1,7 @@
 """The core of a group of the consumer protocol: members of either protocol, target assignment, reconciliation."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from seglog_broker.coordinators.deadlines import Deadlines
@@ -16,9 +16,9 @@ from seglog_broker.coordinators.groups.consumer_member import (
     Subscription,
 )
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState
-from seglog_broker.coordinators.groups.epochs import Epochs, subscribers_of
+from seglog_broker.coordinators.groups.epochs import Epochs
 from seglog_broker.coordinators.groups.membership import Limits
-from seglog_broker.coordinators.groups.topics import TopicRegexes, Topics, TopicSize
+from seglog_broker.coordinators.groups.topics import TopicRegexes, Topics
 from seglog_broker.coordinators.state_machine import Now, Outbox
 from seglog_broker.texts import counted
 from seglog_protocol import errors
@@ -50,7 +50,7 @@ class ConsumerCore:
         """Last heartbeat by member id, monotonic ms."""
         self.empty_since_ms: int | None = None
         """Wall time (ms) at which the group became empty; undefined while it has members."""
-        self.epochs: Final = Epochs(self.state, topics, self._assign)
+        self.epochs: Final = Epochs(self.state, topics, lambda *asked: ASSIGNORS[self.preferred_assignor()](*asked))
 
     # --- Members ------------------------------------------------------------------------------------------------------
 
@@ -230,20 +230,6 @@ class ConsumerCore:
                     for number in numbers - has.get(topic, frozenset())
                 )
         return False
-
-    def _assign(self, found: Mapping[str, TopicSize], epoch: int, now: Now) -> Steps[None]:
-        """Make the assignment of an epoch for the topics that there are."""
-        state = self.state
-        subscribers = yield from subscribers_of(state, found)
-        sizes = {topic.topic_id: topic.partitions for topic in found.values()}
-        assigned = yield from ASSIGNORS[self.preferred_assignor()](subscribers, sizes)
-        if state.group_epoch != epoch:
-            return
-        for member_id, target in assigned.items():
-            state.set_target(member_id, target)
-        state.set_assignment_epoch(epoch, now.wall_ms)
-        if len(sizes) >= ITEMS_A_STEP:
-            yield
 
     def _reconcile(
         self, member: Member, subscription_changed: bool, owned: Assignment | None, now: Now

@@ -7,25 +7,24 @@ assignment of that epoch.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from seglog_broker.coordinators.groups.assignors import NOTHING, Subscriber
+from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment, Subscriber
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize
 from seglog_broker.coordinators.state_machine import Now
-from seglog_protocol.steps import Pace, Steps, finished
+from seglog_protocol.steps import ITEMS_A_STEP, Pace, Steps, finished
 
 
 class Epochs:
     """The group epoch and the assignment epoch of ``state``.
 
-    ``assign`` makes the assignment of an epoch for the topics that there are, and drops it where the group epoch is
-    another one by the end of its last step.
+    ``assign`` makes an assignment: for members as an assignor sees them, and the numbers of partitions by topic id.
     """
 
     def __init__(
         self,
         state: ConsumerState,
         topics: Topics,
-        assign: Callable[[Mapping[str, TopicSize], int, Now], Steps[None]],
+        assign: Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], Steps[dict[str, Assignment]]],
     ) -> None:
         self._state: Final = state
         self._topics: Final = topics
@@ -73,10 +72,21 @@ class Epochs:
 
     def _look_and_assign(self, now: Now, *, may_assign: bool) -> Steps[None]:
         """Make the assignment of the group epoch, unless another epoch begins between two steps."""
+        state = self._state
         found = yield from self._look()
-        epoch = self._state.group_epoch
-        if found is not None and may_assign and epoch != self._state.assignment_epoch:
-            yield from self._assign(found, epoch, now)
+        epoch = state.group_epoch
+        if found is None or not may_assign or epoch == state.assignment_epoch:
+            return
+        subscribers = yield from self._subscribers(found)
+        sizes = {topic.topic_id: topic.partitions for topic in found.values()}
+        assigned = yield from self._assign(subscribers, sizes)
+        if state.group_epoch != epoch:
+            return
+        for member_id, target in assigned.items():
+            state.set_target(member_id, target)
+        state.set_assignment_epoch(epoch, now.wall_ms)
+        if len(sizes) >= ITEMS_A_STEP:
+            yield
 
     def _look(self) -> Steps[dict[str, TopicSize] | None]:
         """Topics that members read, by name; begins an epoch if they differ. None if another one began meanwhile."""
@@ -100,20 +110,20 @@ class Epochs:
         self._topics_version = version
         return found
 
-
-def subscribers_of(state: ConsumerState, found: Mapping[str, TopicSize]) -> Steps[dict[str, Subscriber]]:
-    """The members as an assignor sees them; ``found`` are the topics that there are, by name."""
-    ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
-    subscribers: dict[str, Subscriber] = {}
-    pace = Pace()
-    for member in list(state.members.values()):
-        said = member.subscription
-        key = said.topics, said.regex
-        if key not in ids:  # most members report the same
-            names = state.topics_of(member)
-            ids[key] = frozenset([found[name].topic_id for name in names if name in found])
-            if pace.is_due(len(names)):
-                yield
-        targets = state.targets.get(member.member_id, NOTHING)
-        subscribers[member.member_id] = Subscriber(ids[key], targets, member.instance_id)
-    return subscribers
+    def _subscribers(self, found: Mapping[str, TopicSize]) -> Steps[dict[str, Subscriber]]:
+        """The members as an assignor sees them; ``found`` are the topics that there are, by name."""
+        state = self._state
+        ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
+        subscribers: dict[str, Subscriber] = {}
+        pace = Pace()
+        for member in list(state.members.values()):
+            said = member.subscription
+            key = said.topics, said.regex
+            if key not in ids:  # most members report the same
+                names = state.topics_of(member)
+                ids[key] = frozenset([found[name].topic_id for name in names if name in found])
+                if pace.is_due(len(names)):
+                    yield
+            targets = state.targets.get(member.member_id, NOTHING)
+            subscribers[member.member_id] = Subscriber(ids[key], targets, member.instance_id)
+        return subscribers

@@ -11,17 +11,17 @@ from typing import Final, NamedTuple
 
 from seglog_broker.coordinators.deadlines import Deadlines
 from seglog_broker.coordinators.groups.assigned_group import AssignedGroup, GroupState
-from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
+from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment, Subscriber
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic, describe_member
 from seglog_broker.coordinators.groups.consumer_member import JOINING_EPOCH, LEFT_EPOCH, Member, Progress
 from seglog_broker.coordinators.groups.consumer_records import SHARE_RECORDS
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState
-from seglog_broker.coordinators.groups.epochs import Epochs, subscribers_of
+from seglog_broker.coordinators.groups.epochs import Epochs
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, NAME_BYTES
 from seglog_broker.coordinators.groups.membership import TOLD_MAX, CommitCheck, Each, GroupDescription, warn_of_silence
 from seglog_broker.coordinators.groups.share_assignor import assign_simple
 from seglog_broker.coordinators.groups.shared_topics import ByTopic, NamedPartitions, SharedTopics
-from seglog_broker.coordinators.groups.topics import Topics, TopicSize
+from seglog_broker.coordinators.groups.topics import Topics
 from seglog_broker.coordinators.share.in_flight import NO_OFFSET
 from seglog_broker.coordinators.share.settings import ShareSettings
 from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
@@ -271,17 +271,11 @@ class ShareGroup(AssignedGroup):
 
     # --- Assigning ----------------------------------------------------------------------------------------------------
 
-    def _assign(self, found: Mapping[str, TopicSize], epoch: int, now: Now) -> Steps[None]:
-        state = self._state
-        subscribers = yield from subscribers_of(state, found)
-        there = {topic.topic_id for topic in found.values()}
-        partitions = {topic: known.partitions for topic, known in self.shared.initialized.items() if topic in there}
-        assigned = yield from assign_simple(subscribers, partitions)
-        if state.group_epoch != epoch:
-            return
-        for member_id, target in assigned.items():
-            state.set_target(member_id, target)
-        state.set_assignment_epoch(epoch, now.wall_ms)
+    def _assign(
+        self, subscribers: Mapping[str, Subscriber], sizes: Mapping[bytes, int]
+    ) -> Steps[dict[str, Assignment]]:
+        known = self.shared.initialized
+        return assign_simple(subscribers, {topic: known[topic].partitions for topic in known.keys() & sizes.keys()})
 
     def _has_unassigned(self) -> bool:
         """True if share partitions of topics that are read were initialized after the last assignment."""
