@@ -50,7 +50,11 @@ class ConsumerCore:
         """Last heartbeat by member id, monotonic ms."""
         self.empty_since_ms: int | None = None
         """Wall time (ms) at which the group became empty; undefined while it has members."""
-        self.epochs: Final = Epochs(self.state, topics, lambda *asked: ASSIGNORS[self.preferred_assignor()](*asked))
+        self.epochs: Final = Epochs(
+            self.state,
+            topics,
+            lambda *asked: ASSIGNORS[self.preferred_assignor()](*asked),  # noqa: PLW0108 - another one later
+        )
 
     # --- Members ------------------------------------------------------------------------------------------------------
 
