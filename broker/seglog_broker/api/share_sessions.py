@@ -74,15 +74,11 @@ class ShareSessions:
         self._sessions_max = sessions_max
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._of_connection: dict[Any, dict[ShareSession, None]] = {}
-        self._count = 0  # of all their places
+        self.partitions = 0
+        """The share partitions in all sessions together."""
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partitions(self) -> int:
-        """The share partitions in all sessions together."""
-        return self._count
 
     def find(self, group: str, member: str) -> ShareSession | None:
         """The session of a member."""
@@ -126,7 +122,7 @@ class ShareSessions:
         for place in forgotten:
             if place in session.places:
                 del session.places[place]
-                self._count -= 1
+                self.partitions -= 1
 
     def remove(self, session: ShareSession) -> None:
         """End a session, if it has not ended; a request of it that waits is answered."""
@@ -136,7 +132,7 @@ class ShareSessions:
         del self._of_connection[session.connection][session]
         if not self._of_connection[session.connection]:
             del self._of_connection[session.connection]
-        self._count -= len(session.places)
+        self.partitions -= len(session.places)
         session.places = {}
         session.end_wait()
 
@@ -147,10 +143,10 @@ class ShareSessions:
     def _add(self, session: ShareSession, places: Iterable[Place]) -> None:
         for place in places:
             if place not in session.places:
-                if self._count >= self.partitions_max:
+                if self.partitions >= self.partitions_max:
                     raise SessionRefusedError(
                         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
                         f"all share sessions together have {self.partitions_max} partitions, and no room for more",
                     )
-                self._count += 1
+                self.partitions += 1
                 session.places[place] = None

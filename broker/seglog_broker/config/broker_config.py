@@ -704,8 +704,8 @@ class BrokerConfig:
     seglog_share_memory_bytes: int = reloadable(
         134_217_728,
         Long(1_048_576),
-        "Most bytes for the state of records of share groups; from nine tenths on new partitions are refused, while "
-        "those that are there stay, also after a start.",
+        "Most bytes for the state of records of share groups; from nine tenths on new partitions are refused, and then "
+        "records that are not in flight yet. What is there stays, also after a start.",
         "Raise it for very many share groups and partitions.",
     )
     share_coordinator_state_topic_num_partitions: int = key(

@@ -12,7 +12,7 @@ from seglog_broker.coordinators.groups.group_memory import Budget
 from seglog_broker.coordinators.groups.service.cleanup import Sweep
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.loader import StateLoader
-from seglog_broker.coordinators.share.partition import PARTITION_BYTES, DeadLetter, SharePartition
+from seglog_broker.coordinators.share.partition import PARTITION_BYTES, SharePartition
 from seglog_broker.coordinators.share.records import PartitionKey, ShareReplay
 from seglog_broker.coordinators.share.service.beginning import Beginning
 from seglog_broker.coordinators.share.service.dead_letters import DeadLetters
@@ -80,7 +80,7 @@ class ShareService:
             self._topic,
             common.clock,
             common.scheduler,
-            carry_out=self._carry_out,
+            carry_out=lambda letter: self.dead_letters.add(letter),  # noqa: PLW0108 - it is made below
             note_size=self.memory.note,
         )
         self.dead_letters = DeadLetters(*common, self.runtime, self.settings.of, appends.append, topics.create)
@@ -131,9 +131,6 @@ class ShareService:
 
     def _machine(self, key: PartitionKey) -> SharePartition:
         return SharePartition(key, self.runtime.outbox, partial(self.settings.of, key.group), self._tell_available)
-
-    def _carry_out(self, letter: DeadLetter) -> None:
-        self.dead_letters.add(letter)
 
     def _tell_available(self, key: PartitionKey) -> None:
         self.on_available(key)

@@ -222,25 +222,14 @@ def _failure(context: RequestContext, place: Place, error: SeglogError) -> Failu
     return failure_of(error, "ShareFetch")
 
 
+def _refusing(cls: Any) -> Any:
+    return lambda _context, _request, error: cls(error_code=error_code(error), error_message=error_message(error))
+
+
+_REFUSE_FETCH: Final = _refusing(messages.ShareFetchResponse)
+_REFUSE: Final = _refusing(messages.ShareAcknowledgeResponse)
+
 APIS: Final = (
-    Api(
-        78,
-        "ShareFetch",
-        range(1, 3),
-        handle=share_fetch,
-        refuse=lambda _, __, e: messages.ShareFetchResponse(error_code=error_code(e), error_message=error_message(e)),
-        begins=True,
-        is_carried=True,
-    ),
-    Api(
-        79,
-        "ShareAcknowledge",
-        range(1, 3),
-        handle=share_acknowledge,
-        refuse=lambda _, __, e: messages.ShareAcknowledgeResponse(
-            error_code=error_code(e), error_message=error_message(e)
-        ),
-        begins=True,
-        is_carried=True,
-    ),
+    Api(78, "ShareFetch", range(1, 3), None, share_fetch, _REFUSE_FETCH, begins=True, is_carried=True),
+    Api(79, "ShareAcknowledge", range(1, 3), None, share_acknowledge, _REFUSE, begins=True, is_carried=True),
 )
