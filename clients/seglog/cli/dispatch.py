@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "consume": "Print records, from an offset or a time to the end of the log.",
     "offsets": "Show the offsets of partitions, and how far a reader is behind.",
     "group": "List, describe, reset and delete consumer groups.",
+    "queue": "List, describe, alter and peek into queues, redrive dead letters.",
     "transaction": "List, describe and abort transactions.",
     "user": "Add, list and delete accounts, and change their passwords.",
     "explain": "Explain a seek, why a segment is kept, where a setting is from.",

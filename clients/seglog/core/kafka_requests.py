@@ -6,10 +6,13 @@ from typing import Any, Final
 from seglog.core.conversations import Conversation, ask
 from seglog_protocol import errors
 from seglog_protocol.frame_receiver import LENGTH_SIZE
-from seglog_protocol.kafka import Malformed, read_response, write_request
+from seglog_protocol.kafka import Malformed, messages, read_response, write_request
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request
 from seglog_protocol.messages import KafkaReply, KafkaRequest
+
+GROUP: Final = 32
+"""Kafka's number for groups, among what has a configuration."""
 
 _RETRIABLE: Final = frozenset(
     {
@@ -70,3 +73,15 @@ def check_kafka(code: int, message: str | None, told: str, **facts: errors.Fact)
     error = kafka_error(code, message, told, **facts)
     if error is not None:
         raise error
+
+
+def set_group_config(group: str, values: Mapping[str, str | None], client_id: str = "") -> Conversation[None]:
+    """Give a group settings of its own; None takes one back. Raises InvalidConfigError, AuthorizationError."""
+    cls = messages.IncrementalAlterConfigsRequest
+    configs = [
+        cls.AlterableConfig(name=name, config_operation=value is None, value=value) for name, value in values.items()
+    ]
+    resource = cls.AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=configs)
+    response = yield from ask_kafka(cls(resources=[resource]), 1, client_id)
+    for result in response.responses:
+        check_kafka(result.error_code, result.error_message, f"the settings of {group}", group=group)

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from seglog.core.consumer_options import check_patience, check_text
 from seglog.core.conversations import Ask, Conversation
 from seglog.core.errors import copied, count_of
-from seglog.core.kafka_requests import ask_kafka, check_kafka, kafka_error
+from seglog.core.kafka_requests import ask_kafka, check_kafka, kafka_error, set_group_config
 from seglog.core.queue_jobs import RELEASE, RENEW, Acknowledgement, Acknowledgements, Job, Place, batches_of, unpack
 from seglog.core.retries import Retries, backoff_seconds
 from seglog.core.topics import page
@@ -32,8 +32,6 @@ from seglog_protocol.messages import TopicDescription, TopicsRequest
 
 SHARE_VERSION: Final = 2
 HEARTBEAT_VERSION: Final = 1
-GROUP: Final = 32
-"""A resource with a configuration: Kafka's number for groups."""
 LEAVE_EPOCH: Final = -1
 """The epoch of a member that leaves, and of the last request of a share session."""
 
@@ -81,16 +79,8 @@ class QueueOptions(NamedTuple):
         for error in reply.unknown:
             raise error
         if self.start is not None:
-            yield from self._set_start(self.start)
+            yield from set_group_config(self.group, {"share.auto.offset.reset": self.start}, self.client_id)
         return _by_id(found)
-
-    def _set_start(self, start: str) -> Conversation[None]:
-        cls = messages.IncrementalAlterConfigsRequest
-        config = cls.AlterableConfig(name="share.auto.offset.reset", value=start)
-        resource = cls.AlterConfigsResource(resource_type=GROUP, resource_name=self.group, configs=[config])
-        response = yield from ask_kafka(cls(resources=[resource]), 1, self.client_id)
-        for result in response.responses:
-            check_kafka(result.error_code, result.error_message, "start was not set", group=self.group)
 
 
 @dataclass(eq=False)
@@ -200,10 +190,12 @@ class QueueSession:
             self._release_first()
 
     def _release_first(self) -> None:
+        """Release the job that was fetched longest ago."""
         job = self._ahead.popleft()
         self._say(job.place, Acknowledgement(job.offset, job.offset, RELEASE, job))
 
     def _say(self, place: Place, ack: Acknowledgement) -> None:
+        """Have an acknowledgement sent soon."""
         if not self._acks:
             self._acks_at = self._clock() + LINGER_SECONDS
             self.changes += 1
