@@ -5,11 +5,12 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset, CommittedOffsets, Pending
 from seglog_broker.coordinators.groups.membership import PROTOCOLS_MAX
-from seglog_broker.coordinators.share.in_flight import Limits
 from seglog_broker.coordinators.share.partition import SharePartition
 from seglog_broker.coordinators.share.records import PartitionKey
+from seglog_broker.coordinators.share.settings import share_settings
 from seglog_broker.coordinators.state_machine import Now, Outbox, ProducerIdAndEpoch
 from tests.support import each_case
 from tests.unit.broker.coordinators.groups.classic_coordinator import Coordinator
@@ -93,7 +94,7 @@ class Transactions:
 def share_partitions(count: int, jobs: int) -> Any:
     """Partitions of share groups, with records in flight that each go their own way."""
     made = SharePartitions()
-    limits = Limits(30_000, 5, 10_000, has_dead_letters=False, updates_per_snapshot=500, may_renew=True)
+    limits = share_settings({}, BrokerConfig())._replace(record_locks_max=10_000)
     for number in range(count):
         machine = SharePartition(PartitionKey(f"{number}", bytes(16), 0), Outbox(), lambda: limits, lambda _key: None)
         machine.initialize(0, 0, START)
