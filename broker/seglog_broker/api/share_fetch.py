@@ -78,14 +78,15 @@ class ShareFetchService(Service):
 
     def note_left(self, connection: Any) -> None:
         """A connection has ended: so do the sessions that it has begun."""
-        for session in self.sessions.of_connection(connection):
-            self.end_session(session)
+        sessions = self.sessions.of_connection(connection)
+        for session in sessions:
+            self.end_session(session, LOOKS_A_TURN // len(sessions))
 
-    def end_session(self, session: ShareSession) -> None:
+    def end_session(self, session: ShareSession, at_once: int = LOOKS_A_TURN) -> None:
         """End a session. The records of its member are available to others, those of very many partitions soon."""
         places = list(session.places)
         self.sessions.remove(session)
-        at_once = 0 if self._ended else LOOKS_A_TURN
+        at_once = 0 if self._ended else at_once
         for place in places[:at_once]:
             self._release(session, place)
         if places[at_once:]:

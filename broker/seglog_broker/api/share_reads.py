@@ -24,8 +24,8 @@ PIECES_MAX: Final = 256
 class Piece:
     """Whole batches of a log. Their headers are looked at when they are wanted."""
 
-    def __init__(self, log: PartitionLog, data: Buffer, aborted: Sequence[AbortedTransaction]) -> None:
-        """``aborted`` has the transactions whose records are not to be seen."""
+    def __init__(self, log: PartitionLog, data: Buffer, aborted: Sequence[AbortedTransaction] | None) -> None:
+        """``aborted`` has the transactions whose records are not to be seen; None: all are, of open ones, too."""
         self.data = data
         self.batches: list[tuple[int, int]] = []
         """First and last offsets of batches, as far as they were looked at."""
@@ -39,9 +39,11 @@ class Piece:
         self._removals = log.segments.removals
         self._walk: Iterator[tuple[BatchHeader, memoryview]] = iter_batches(data)
 
-    def is_of(self, log: PartitionLog) -> bool:
-        """True if ``log`` certainly has these bytes: no segment was removed, or replaced by compaction."""
-        return self._log is log and log.segments.removals == self._removals
+    def serves(self, log: PartitionLog, offset: int, *, committed: bool) -> bool:
+        """True if it has ``offset``, and ``log`` these bytes: no segment was removed, or replaced by compaction."""
+        is_same = self._log is log and log.segments.removals == self._removals
+        is_same = is_same and committed == (self._aborted is not None)
+        return is_same and self.batches[0][0] <= offset and self.index(offset) >= 0
 
     def index(self, offset: int) -> int:
         """The index of the batch that has ``offset``, or is the first behind it; -1 if there is none."""
@@ -71,7 +73,7 @@ class Piece:
     def _is_aborted(self, header: BatchHeader) -> bool:
         return any(
             each.producer_id == header.producer_id and each.first_offset <= header.base_offset <= each.last_offset
-            for each in self._aborted
+            for each in self._aborted or ()
         )
 
 
@@ -156,7 +158,7 @@ class ShareReads:
     def _piece(self, reader: str, log: PartitionLog, offset: int, *, committed: bool) -> Piece | None:
         """A piece with ``offset``, or what follows it."""
         known = self._pieces.get(reader)
-        if known is not None and known.is_of(log) and known.batches[0][0] <= offset and known.index(offset) >= 0:
+        if known is not None and known.serves(log, offset, committed=committed):
             self._pieces[reader] = self._pieces.pop(reader)  # those used last are at the end
             return known
         before = log.last_stable_offset if committed else None
@@ -165,7 +167,7 @@ class ShareReads:
             return None
         try:
             data = self._handles.read(found.file.path, found.size, found.position)
-            aborted = log.aborted_in(found) if committed else []
+            aborted = log.aborted_in(found) if committed else None
         finally:
             found.release()
         piece = Piece(log, data, aborted)

@@ -6,8 +6,9 @@ import pytest
 
 from seglog_broker.api.share_reads import PIECE_BYTES, PIECES_MAX, Read, ShareReads
 from seglog_broker.coordinators.share.in_flight import Acquired
+from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import iter_batches
-from tests.logs import batch, batch_of_size
+from tests.logs import append_one, batch, batch_of_size
 from tests.unit.broker.api.scene import Scene, append
 
 
@@ -84,3 +85,12 @@ async def test_a_piece_is_kept_while_few_others_are_and_its_segment_is_there(sce
     read.log.segments.replace(0, 1, read.log.segments[0])
     assert read(0, reader="g0") == [0]
     assert read.count == PIECES_MAX + 2
+
+
+async def test_what_was_read_with_open_transactions_is_not_taken_for_committed(scene: Scene) -> None:
+    read = Reading(scene)
+    read.log.producers.expect(7, 0)
+    one = encode_batch([(-1, None, b"x", ())], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    append_one(read.log, one)
+    assert read(0) == [0]
+    assert read.reads.read("g", read.log, 0, 9, 1 << 20, min_one=True, committed=True) is None

@@ -334,3 +334,18 @@ async def test_who_has_begun_another_session_keeps_what_it_acquires_there() -> N
         machine.acquire("one", [(0, 7)], 0, 8, 10, is_record_limit=False, now=shares.runtime.now())
         await wait_all_tasks_blocked()
         assert [run.member for run in machine.runs()] == ["one"]
+
+
+async def test_many_sessions_of_a_connection_that_ends_are_ended_in_turns() -> None:
+    async with shared() as (served, _):
+        fetches, shares = served.broker.share_fetches, served.broker.share
+        topic_id = served.id_of("plain")
+        machine = shares.find(PartitionKey("g", topic_id, 0))
+        assert machine is not None
+        for number in range(101):
+            fetches.sessions.begin("g", str(number), "connection", [(topic_id, 0)])
+        machine.acquire("0", [(0, 7)], 0, 8, 10, is_record_limit=False, now=shares.runtime.now())
+        fetches.note_left("connection")
+        assert (len(fetches.sessions), machine.next_offset()) == (0, 8)
+        await wait_all_tasks_blocked()
+        assert machine.next_offset() == 0
