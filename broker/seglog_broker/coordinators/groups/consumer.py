@@ -16,7 +16,7 @@ from seglog_broker.coordinators.groups.consumer_core import REVOCATION, SESSION,
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic, describe_member
 from seglog_broker.coordinators.groups.consumer_requests import (
     ConsumerHeartbeat,
-    ConsumerHeartbeatResult,
+    HeartbeatResult,
     check_heartbeat,
 )
 from seglog_broker.coordinators.groups.topics import Topics
@@ -146,7 +146,7 @@ class ConsumerGroup(AssignedGroup):
 
     # --- Requests of members ------------------------------------------------------------------------------------------
 
-    def heartbeat(self, request: ConsumerHeartbeat, now: Now) -> Steps[ConsumerHeartbeatResult]:
+    def heartbeat(self, request: ConsumerHeartbeat, now: Now) -> Steps[HeartbeatResult]:
         """A member's heartbeat, by which it also joins, leaves and subscribes; the result may carry its assignment.
 
         Raises the GroupError that tells it what to do, or InvalidRequestError.
@@ -159,7 +159,7 @@ class ConsumerGroup(AssignedGroup):
         self._state.journal.append()
         return result
 
-    def _live(self, request: ConsumerHeartbeat, now: Now) -> Steps[ConsumerHeartbeatResult]:
+    def _live(self, request: ConsumerHeartbeat, now: Now) -> Steps[HeartbeatResult]:
         member, replaced = self._find_or_make(request)
         subscription = _updated(member.subscription, request)
         topics_differ = self.regexes.take_new(subscription.regex, request.matching, now)
@@ -167,7 +167,7 @@ class ConsumerGroup(AssignedGroup):
             self._core.replace(replaced, member)
         updated = yield from self._core.settle(member, subscription, topics_differ, request.owned, now)
         is_told = request.is_full or updated.progress.assigned != member.progress.assigned
-        return ConsumerHeartbeatResult(
+        return HeartbeatResult(
             updated.member_id,
             updated.epoch,
             self._core.limits().consumer_heartbeat_interval_ms,
@@ -204,7 +204,7 @@ class ConsumerGroup(AssignedGroup):
                 group=self.key,
             )
 
-    def _leave(self, request: ConsumerHeartbeat, now: Now) -> ConsumerHeartbeatResult:
+    def _leave(self, request: ConsumerHeartbeat, now: Now) -> HeartbeatResult:
         if request.instance_id is None:
             member = self._core.find(request.member_id)
         else:
@@ -216,7 +216,7 @@ class ConsumerGroup(AssignedGroup):
             self._state.put_member(member._replace(progress=progress))
         else:
             self._core.remove([member.member_id], now)
-        return ConsumerHeartbeatResult(member.member_id, request.member_epoch)
+        return HeartbeatResult(member.member_id, request.member_epoch)
 
     def check_commit(
         self,

@@ -91,8 +91,8 @@ def _missing(field: str, when: str) -> InvalidRequestError:
     return InvalidRequestError(f"{field} must be given {when}", field=field)
 
 
-class ConsumerHeartbeatResult(NamedTuple):
-    """The answer to a ConsumerHeartbeat."""
+class HeartbeatResult(NamedTuple):
+    """The answer to a ConsumerHeartbeat, or a ShareHeartbeat."""
 
     member_id: str
     member_epoch: int

@@ -15,6 +15,7 @@ from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment, Sub
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic, describe_member
 from seglog_broker.coordinators.groups.consumer_member import JOINING_EPOCH, LEFT_EPOCH, Member, Progress
 from seglog_broker.coordinators.groups.consumer_records import SHARE_RECORDS
+from seglog_broker.coordinators.groups.consumer_requests import HeartbeatResult
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState
 from seglog_broker.coordinators.groups.epochs import Epochs
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, NAME_BYTES
@@ -80,16 +81,6 @@ class ShareHeartbeat(NamedTuple):
         ):
             if is_wrong:
                 raise errors.InvalidRequestError(why, field=field)
-
-
-class ShareHeartbeatResult(NamedTuple):
-    """The answer to a ShareHeartbeat."""
-
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int = 0
-    assignment: Assignment | None = None
-    """The member's whole assignment; None: unchanged."""
 
 
 class Initialize(NamedTuple):
@@ -178,7 +169,7 @@ class ShareGroup(AssignedGroup):
                 self.members,
                 lambda member: describe_member(
                     member,
-                    state.targets.get(member.member_id, NOTHING),
+                    NOTHING,  # none is told
                     topics,
                     timeout_ms,
                     now.monotonic_ms - self._last_seen.get(member.member_id, now.monotonic_ms),
@@ -188,7 +179,7 @@ class ShareGroup(AssignedGroup):
 
     # --- Requests of members ------------------------------------------------------------------------------------------
 
-    def heartbeat(self, request: ShareHeartbeat, now: Now) -> Steps[ShareHeartbeatResult]:
+    def heartbeat(self, request: ShareHeartbeat, now: Now) -> Steps[HeartbeatResult]:
         """A member's heartbeat, by which it also joins, leaves and subscribes; the result may carry its assignment.
 
         Raises the GroupError that tells it what to do.
@@ -196,13 +187,13 @@ class ShareGroup(AssignedGroup):
         if request.member_epoch == LEFT_EPOCH:
             self._remove([self._find(request.member_id).member_id], now)
             yield from self._epochs.settled(now, may_assign=False)  # for the topics that others read
-            result = ShareHeartbeatResult(request.member_id, LEFT_EPOCH)
+            result = HeartbeatResult(request.member_id, LEFT_EPOCH)
         else:
             result = yield from self._live(request, now)
         self._state.journal.append()
         return result
 
-    def _live(self, request: ShareHeartbeat, now: Now) -> Steps[ShareHeartbeatResult]:
+    def _live(self, request: ShareHeartbeat, now: Now) -> Steps[HeartbeatResult]:
         state, settings, member_id = self._state, self._settings(), request.member_id
         before = self._find_or_make(request, settings)
         said = before.subscription
@@ -224,8 +215,8 @@ class ShareGroup(AssignedGroup):
         assigned = member.progress.assigned
         is_told = request.topics is not None or request.member_epoch == JOINING_EPOCH
         if not is_told and assigned == before.progress.assigned:
-            return ShareHeartbeatResult(member_id, member.epoch, settings.heartbeat_ms)
-        return ShareHeartbeatResult(member_id, member.epoch, settings.heartbeat_ms, assigned)
+            return HeartbeatResult(member_id, member.epoch, settings.heartbeat_ms)
+        return HeartbeatResult(member_id, member.epoch, settings.heartbeat_ms, assigned)
 
     def _find(self, member_id: str) -> Member:
         member = self._state.members.get(member_id)

@@ -317,7 +317,7 @@ class MemberService(Service):
 
     async def consumer_heartbeat(
         self, group: str, request: consumer_requests.ConsumerHeartbeat
-    ) -> consumer_requests.ConsumerHeartbeatResult:
+    ) -> consumer_requests.HeartbeatResult:
         """A heartbeat of the consumer protocol, by which members also join and leave; returns when it is durable.
 
         Raises the GroupError that tells the member what to do, or InvalidRequestError.

@@ -8,13 +8,13 @@ from typing import Protocol
 import trio
 
 from seglog_broker.coordinators.groups.consumer_member import JOINING_EPOCH
+from seglog_broker.coordinators.groups.consumer_requests import HeartbeatResult
 from seglog_broker.coordinators.groups.service.cleanup import Sweep
 from seglog_broker.coordinators.groups.service.machines import GroupMachines
 from seglog_broker.coordinators.groups.share import (
     Initialize,
     ShareGroup,
     ShareHeartbeat,
-    ShareHeartbeatResult,
 )
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Service
@@ -53,7 +53,7 @@ class ShareGroups(Service):
         self.sweep = Sweep(lambda: list(self._runtime.machines), self._forget_topics, self._scheduler)
         """Forgets topics that were deleted, as ``states`` does by itself."""
 
-    async def heartbeat(self, group: str, request: ShareHeartbeat) -> ShareHeartbeatResult:
+    async def heartbeat(self, group: str, request: ShareHeartbeat) -> HeartbeatResult:
         """A heartbeat, by which members also join and leave; returns when it is durable.
 
         Raises the GroupError that tells the member what to do, or InvalidRequestError.

@@ -25,8 +25,8 @@ ShareGroupDescribe
   1   flexible; the first one that is stable
 """
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from seglog_broker.coordinators.groups.consumer_description import (
     ConsumerGroupDescription,
@@ -165,51 +165,46 @@ NAME_COST: Final = 0.2
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
-_ConsumerGroup = messages.ConsumerGroupDescribeResponse.DescribedGroup
-_ShareGroup = messages.ShareGroupDescribeResponse.DescribedGroup
-_GroupT = TypeVar("_GroupT", _ConsumerGroup, _ShareGroup)
-_ConsumerMember = messages.ConsumerGroupDescribeResponse.Member
-_Assignment = messages.ConsumerGroupDescribeResponse.Assignment
-
 
 async def consumer_group_describe(
     context: RequestContext, request: messages.ConsumerGroupDescribeRequest
 ) -> messages.ConsumerGroupDescribeResponse:
     """Groups of the consumer protocol with their members. Any other is GROUP_ID_NOT_FOUND."""
-    find = context.groups.describe_consumer
-    described = await _described_each(context, request, _ConsumerGroup, find, _member_in_turn)
-    return messages.ConsumerGroupDescribeResponse(groups=described)
+    response = messages.ConsumerGroupDescribeResponse()
+    await _describe_each(context, request, response, context.groups.describe_consumer, _consumer_member)
+    return response
 
 
 async def share_group_describe(
     context: RequestContext, request: messages.ShareGroupDescribeRequest
 ) -> messages.ShareGroupDescribeResponse:
     """Share groups with their members. Any other is GROUP_ID_NOT_FOUND."""
-    find = context.groups.describe_share
-    described = await _described_each(context, request, _ShareGroup, find, _share_member_in_turn)
-    return messages.ShareGroupDescribeResponse(groups=described)
+    response = messages.ShareGroupDescribeResponse()
+    await _describe_each(context, request, response, context.groups.describe_share, _share_member)
+    return response
 
 
-async def _described_each(
+async def _describe_each(
     context: RequestContext,
     request: messages.ConsumerGroupDescribeRequest | messages.ShareGroupDescribeRequest,
-    cls: type[_GroupT],
+    response: Any,
     find: Callable[[str], ConsumerGroupDescription],
-    member_in_turn: Callable[[RequestContext, Turns, ConsumerMemberDescription], Awaitable[Any]],
-) -> list[_GroupT]:
-    groups = []
+    member_of: Callable[[ConsumerMemberDescription], Any],
+) -> None:
     turns = Turns(context.turn)
     for name in dict.fromkeys(request.group_ids):
         await turns.spend(TOPIC_COST)
-        described: Any = cls()
-        described.group_id = name
-        groups.append(described)
+        described = response.DescribedGroup(group_id=name)
+        response.groups.append(described)
         try:
             context.reserve(PART_BYTES + 2 * len(name))
             found = find(name)
-            described.members = [await member_in_turn(context, turns, member) for member in found.members]
+            for member in found.members:
+                await _reserve_member(context, turns, member)
+                described.members.append(member_of(member))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            described.error_code, described.error_message = group_failure(error, f"a {cls.__name__}")
+            described.members = []
+            described.error_code, described.error_message = group_failure(error, type(request).__name__)
             continue
         described.group_state = found.state
         described.group_epoch = found.group_epoch
@@ -218,18 +213,20 @@ async def _described_each(
         described.authorized_operations = cluster.authorized(
             context, cluster.GROUP_OPERATIONS, asked=request.include_authorized_operations
         )
-    return groups
 
 
-async def _member_in_turn(context: RequestContext, turns: Turns, member: ConsumerMemberDescription) -> _ConsumerMember:
-    """A member with its subscription and assignments, which may be very many topics."""
+async def _reserve_member(context: RequestContext, turns: Turns, member: ConsumerMemberDescription) -> None:
+    """Wait for the turn of a member, and count its subscription and assignments, which may be very many topics."""
     topics = [*member.assigned, *member.target]
     partitions = sum([len(item.partitions) for item in topics])
     await turns.spend(TOPIC_COST + NAME_COST * (len(member.topics) + partitions) + PARTITION_COST * len(topics))
     context.reserve(
         MEMBER_BYTES + PART_BYTES * (len(member.topics) + 2 * len(topics)) + 2 * PART_BYTES * partitions // 8
     )
-    return _ConsumerMember(
+
+
+def _consumer_member(member: ConsumerMemberDescription) -> messages.ConsumerGroupDescribeResponse.Member:
+    return messages.ConsumerGroupDescribeResponse.Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -238,43 +235,31 @@ async def _member_in_turn(context: RequestContext, turns: Turns, member: Consume
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
         subscribed_topic_regex=member.regex,
-        assignment=_assignment(member.assigned),
-        target_assignment=_assignment(member.target),
+        assignment=_assignment(messages.ConsumerGroupDescribeResponse, member.assigned),
+        target_assignment=_assignment(messages.ConsumerGroupDescribeResponse, member.target),
         member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
     )
 
 
-def _assignment(topics: Iterable[PartitionsOfTopic]) -> _Assignment:
-    return _Assignment(
-        topic_partitions=[
-            messages.ConsumerGroupDescribeResponse.TopicPartitions(
-                topic_id=item.topic_id, topic_name=item.topic, partitions=list(item.partitions)
-            )
-            for item in topics
-        ]
+def _share_member(member: ConsumerMemberDescription) -> messages.ShareGroupDescribeResponse.Member:
+    return messages.ShareGroupDescribeResponse.Member(
+        member_id=member.member_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        assignment=_assignment(messages.ShareGroupDescribeResponse, member.assigned),
     )
 
 
-async def _share_member_in_turn(
-    context: RequestContext, turns: Turns, member: ConsumerMemberDescription
-) -> messages.ShareGroupDescribeResponse.Member:
-    """A member of a share group, as the one of a consumer group."""
-    asked = await _member_in_turn(context, turns, member._replace(target=()))
-    return messages.ShareGroupDescribeResponse.Member(
-        member_id=asked.member_id,
-        rack_id=asked.rack_id,
-        member_epoch=asked.member_epoch,
-        client_id=asked.client_id,
-        client_host=asked.client_host,
-        subscribed_topic_names=asked.subscribed_topic_names,
-        assignment=messages.ShareGroupDescribeResponse.Assignment(
-            topic_partitions=[
-                messages.ShareGroupDescribeResponse.TopicPartitions(
-                    topic_id=item.topic_id, topic_name=item.topic, partitions=list(item.partitions)
-                )
-                for item in member.assigned
-            ]
-        ),
+def _assignment(response: Any, topics: Iterable[PartitionsOfTopic]) -> Any:
+    """An assignment in a response of this class."""
+    return response.Assignment(
+        topic_partitions=[
+            response.TopicPartitions(topic_id=item.topic_id, topic_name=item.topic, partitions=list(item.partitions))
+            for item in topics
+        ]
     )
 
 

@@ -47,10 +47,10 @@ ShareGroupHeartbeat
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from seglog_broker.coordinators.groups.assignors import Assignment
-from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, HeartbeatResult
 from seglog_broker.coordinators.groups.membership import (
     JoinRequest,
     JoinResult,
@@ -290,21 +290,22 @@ async def consumer_group_heartbeat(
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         code, why = group_failure(error, "ConsumerGroupHeartbeat")
         return messages.ConsumerGroupHeartbeatResponse(error_code=code, error_message=why)
-    response = messages.ConsumerGroupHeartbeatResponse(
-        member_id=result.member_id,
-        member_epoch=result.member_epoch,
-        heartbeat_interval_ms=result.heartbeat_interval_ms,
-    )
+    response = messages.ConsumerGroupHeartbeatResponse()
+    await _tell(context, response, result)
+    return response
+
+
+async def _tell(context: RequestContext, response: Any, result: HeartbeatResult) -> None:
+    """Say the result of a heartbeat in a response to one."""
+    response.member_id, response.member_epoch = result.member_id, result.member_epoch
+    response.heartbeat_interval_ms = result.heartbeat_interval_ms
     if result.assignment is not None:
-        response.assignment = messages.ConsumerGroupHeartbeatResponse.Assignment(
+        response.assignment = response.Assignment(
             topic_partitions=[
-                messages.ConsumerGroupHeartbeatResponse.TopicPartitions(
-                    topic_id=topic, partitions=sorted(result.assignment[topic])
-                )
+                response.TopicPartitions(topic_id=topic, partitions=sorted(result.assignment[topic]))
                 async for topic in in_turns(context, sorted(result.assignment))
             ]
         )
-    return response
 
 
 def _check_names(context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest) -> None:
@@ -344,20 +345,8 @@ async def share_group_heartbeat(
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         code, why = group_failure(error, "ShareGroupHeartbeat")
         return messages.ShareGroupHeartbeatResponse(error_code=code, error_message=why)
-    response = messages.ShareGroupHeartbeatResponse(
-        member_id=result.member_id,
-        member_epoch=result.member_epoch,
-        heartbeat_interval_ms=result.heartbeat_interval_ms,
-    )
-    if result.assignment is not None:
-        response.assignment = messages.ShareGroupHeartbeatResponse.Assignment(
-            topic_partitions=[
-                messages.ShareGroupHeartbeatResponse.TopicPartitions(
-                    topic_id=topic, partitions=sorted(result.assignment[topic])
-                )
-                async for topic in in_turns(context, sorted(result.assignment))
-            ]
-        )
+    response = messages.ShareGroupHeartbeatResponse()
+    await _tell(context, response, result)
     return response
 
 

@@ -175,22 +175,10 @@ async def delete_share_group_offsets(
     return response
 
 
+_GROUPS: Final = Administration.GROUPS
+
 APIS: Final = (
     Api(90, "DescribeShareGroupOffsets", range(2), handle=describe_share_group_offsets, is_carried=True),
-    Api(
-        91,
-        "AlterShareGroupOffsets",
-        range(1),
-        handle=alter_share_group_offsets,
-        changes=Administration.GROUPS,
-        is_carried=True,
-    ),
-    Api(
-        92,
-        "DeleteShareGroupOffsets",
-        range(1),
-        handle=delete_share_group_offsets,
-        changes=Administration.GROUPS,
-        is_carried=True,
-    ),
+    Api(91, "AlterShareGroupOffsets", range(1), None, alter_share_group_offsets, changes=_GROUPS, is_carried=True),
+    Api(92, "DeleteShareGroupOffsets", range(1), None, delete_share_group_offsets, changes=_GROUPS, is_carried=True),
 )

@@ -10,7 +10,7 @@ from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.consumer_requests import (
     ConsumerHeartbeat,
-    ConsumerHeartbeatResult,
+    HeartbeatResult,
     Matching,
 )
 from seglog_broker.coordinators.groups.membership import CommitCheck, Limits
@@ -105,7 +105,7 @@ class ConsumerCoordinator:
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 
-    def beat(self, member_id: str = "new", epoch: int = 0, **changes: Any) -> ConsumerHeartbeatResult:
+    def beat(self, member_id: str = "new", epoch: int = 0, **changes: Any) -> HeartbeatResult:
         """A heartbeat, which is that of a member that joins and reads orders unless it says otherwise."""
         request = ConsumerHeartbeat(member_id, epoch, client_id="app", client_host="/10.0.0.1")
         if epoch == 0:

@@ -4,12 +4,12 @@ from typing import Any
 
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
+from seglog_broker.coordinators.groups.consumer_requests import HeartbeatResult
 from seglog_broker.coordinators.groups.records import KINDS
 from seglog_broker.coordinators.groups.share import (
     Initialize,
     ShareGroup,
     ShareHeartbeat,
-    ShareHeartbeatResult,
 )
 from seglog_broker.coordinators.share.settings import share_settings
 from seglog_broker.coordinators.state_machine import Now, Outbox, Record, decode_record, encode_record
@@ -45,7 +45,7 @@ class ShareCoordinator:
     def now(self) -> Now:
         return Now(self.now_ms, WALL_MS + self.now_ms)
 
-    def beat(self, member_id: str, epoch: int = 0, *topics: str, **changes: Any) -> ShareHeartbeatResult:
+    def beat(self, member_id: str, epoch: int = 0, *topics: str, **changes: Any) -> HeartbeatResult:
         """A heartbeat, which is that of a member that joins and reads orders unless it says otherwise."""
         named = topics or (("orders",) if epoch == 0 else None)
         request = ShareHeartbeat(member_id, epoch, None, named, "app", "/10.0.0.1")._replace(**changes)

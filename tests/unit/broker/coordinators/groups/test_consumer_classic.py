@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, encode_subscription
-from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeatResult
+from seglog_broker.coordinators.groups.consumer_requests import HeartbeatResult
 from seglog_broker.coordinators.groups.membership import (
     PROTOCOLS_MAX,
     JoinRequest,
@@ -77,7 +77,7 @@ class Run(ConsumerCoordinator):
         self.deliver()
         return answer.results[0]
 
-    def stable(self) -> tuple[JoinResult, ConsumerHeartbeatResult]:
+    def stable(self) -> tuple[JoinResult, HeartbeatResult]:
         """One classic member beside ``new``, each with half of the partitions."""
         joined = self.new_member()
         assert self.sync(joined) == []

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
-from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, HeartbeatResult
 from seglog_broker.coordinators.groups.membership import CommitCheck, Limits
 from seglog_broker.coordinators.state_machine import Now, Outbox, encode_record
 from seglog_protocol.errors import GroupError
@@ -92,7 +92,7 @@ class Consumer:
             found.setdefault(topic, set()).add(number)
         return {topic: frozenset(numbers) for topic, numbers in found.items()}
 
-    def hear(self, result: ConsumerHeartbeatResult, has_said: tuple[frozenset[str], str]) -> None:
+    def hear(self, result: HeartbeatResult, has_said: tuple[frozenset[str], str]) -> None:
         """``has_said``: what it subscribed to when it asked."""
         self.waits = False
         self.says_all = has_said != (self.names, self.regex)
@@ -191,7 +191,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
 
         self.collect(hear, hear_nothing)
 
-    def hear(self, consumer: Consumer, result: ConsumerHeartbeatResult, said: tuple[frozenset[str], str]) -> None:
+    def hear(self, consumer: Consumer, result: HeartbeatResult, said: tuple[frozenset[str], str]) -> None:
         assert result.member_epoch >= consumer.epoch, "a member's epoch does not go back"
         self.epoch_told = max(self.epoch_told, result.member_epoch)
         consumer.hear(result, said)

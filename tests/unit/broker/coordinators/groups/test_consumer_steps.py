@@ -9,7 +9,7 @@ import pytest
 from seglog_broker.coordinators.groups import consumer_core
 from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
-from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, HeartbeatResult
 from seglog_protocol import steps
 from seglog_protocol.errors import CoordinatorNotAvailableError, GroupError
 from seglog_protocol.steps import Steps, finished
@@ -31,7 +31,7 @@ class Consumer:
         self.has: Assignment = {}
         self.topics = chosen.sample(TOPICS, chosen.randint(1, 3))
         self.assignor = chosen.choice(["uniform", "range"])
-        self.asks: Steps[ConsumerHeartbeatResult] | None = None
+        self.asks: Steps[HeartbeatResult] | None = None
         self.says_all = True
 
     def request(self) -> ConsumerHeartbeat:
@@ -51,7 +51,7 @@ class Run(ConsumerCoordinator):
         super().__init__(Topics(a=3, b=1, c=4))
         self.chosen = chosen
         self.consumers: list[Consumer] = []
-        self.lost: list[Steps[ConsumerHeartbeatResult]] = []
+        self.lost: list[Steps[HeartbeatResult]] = []
         self.count = 0
         self.refused = 0
 
@@ -67,7 +67,7 @@ class Run(ConsumerCoordinator):
                 consumer.asks = self.group.heartbeat(consumer.request(), self.now)
             next(consumer.asks)
         except StopIteration as done:
-            result: ConsumerHeartbeatResult = done.value
+            result: HeartbeatResult = done.value
             consumer.asks, consumer.says_all, consumer.epoch = None, False, result.member_epoch
             if result.assignment is not None:
                 consumer.has = result.assignment

@@ -10,7 +10,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
-from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, HeartbeatResult
 from seglog_broker.coordinators.groups.membership import (
     GroupDescription,
     JoinRequest,
@@ -48,7 +48,7 @@ class FakeGroups:
         self.error: Exception | None = None
         self.joined: JoinResult | None = None
         self.synced: SyncResult | None = None
-        self.heartbeat_result: ConsumerHeartbeatResult | None = None
+        self.heartbeat_result: HeartbeatResult | None = None
         self.consumer_descriptions: dict[str, ConsumerGroupDescription] = {}
         self.left: list[LeaveResult] | None = None
         self.results: list[SeglogError | None] | None = None
@@ -80,7 +80,7 @@ class FakeGroups:
         self._note("join", group, request)
         return self.joined or await self._wait()
 
-    async def consumer_heartbeat(self, group: str, request: ConsumerHeartbeat, /) -> ConsumerHeartbeatResult:
+    async def consumer_heartbeat(self, group: str, request: ConsumerHeartbeat, /) -> HeartbeatResult:
         self._note("consumer_heartbeat", group, request)
         return self.heartbeat_result or await self._wait()
 

@@ -11,7 +11,7 @@ from seglog_broker.coordinators.groups.consumer_description import (
     ConsumerMemberDescription,
     PartitionsOfTopic,
 )
-from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeatResult
+from seglog_broker.coordinators.groups.consumer_requests import HeartbeatResult
 from seglog_broker.coordinators.groups.membership import (
     GroupDescription,
     JoinedMember,
@@ -229,7 +229,7 @@ ORDERS = ID_OF["orders"]
 
 
 async def test_partitions_of_a_topic_that_is_named_twice_are_owned_together(groups: FakeGroups) -> None:
-    groups.heartbeat_result = ConsumerHeartbeatResult("m-1", 4, 5_000)
+    groups.heartbeat_result = HeartbeatResult("m-1", 4, 5_000)
     owned = messages.ConsumerGroupHeartbeatRequest.TopicPartitions
     topics = [owned(topic_id=ORDERS, partitions=[number]) for number in range(2)]
     await serve(groups, messages.ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", topic_partitions=topics), 1)

@@ -16,7 +16,7 @@ from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceTy
 from seglog_broker.coordinators.client_patterns import ClientPattern
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, subscribed_topics
-from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, HeartbeatResult
 from seglog_broker.coordinators.groups.service.topic_matching import PATTERNS_MAX
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.engine.pending_appends import PendingAppends
@@ -38,7 +38,7 @@ def heartbeat(member_id: str, epoch: int, **changes: object) -> ConsumerHeartbea
     return request._replace(**changes)  # type: ignore[arg-type]
 
 
-async def assigned(broker: Broker, group: str, member_id: str) -> ConsumerHeartbeatResult:
+async def assigned(broker: Broker, group: str, member_id: str) -> HeartbeatResult:
     """A member, the only one, which has joined."""
     result = await broker.groups.consumer_heartbeat(group, heartbeat(member_id, 0))
     assert result.assignment is not None

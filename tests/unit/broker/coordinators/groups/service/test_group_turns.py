@@ -15,7 +15,7 @@ from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_protocol import encode_assignment, encode_subscription
 from seglog_broker.coordinators.groups.consumer_records import topics_in
-from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, HeartbeatResult
 from seglog_broker.coordinators.groups.membership import JoinResult, SyncRequest
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.loader import BYTES_OF_RECORD, RECORDS_A_TURN
@@ -110,7 +110,7 @@ VERY_MANY = 20_000
 FLAGS = ("message.max.bytes=100000000", "group.consumer.max.size=200")
 
 
-async def settle(broker: Broker, members: dict[str, ConsumerHeartbeatResult]) -> None:
+async def settle(broker: Broker, members: dict[str, HeartbeatResult]) -> None:
     """Have members of the group ``g`` go on until nothing changes, giving up at once what they are to give up."""
     has: dict[str, Assignment] = {name: result.assignment or {} for name, result in members.items()}
     changed = True
@@ -133,7 +133,7 @@ async def test_members_that_read_very_many_topics(count: int) -> None:
         await with_topic(broker)
         await broker.groups.consumer_heartbeat("other", joins("m", ["t"]))
         names = register_topics(broker, count - 1)
-        members: dict[str, ConsumerHeartbeatResult] = {}
+        members: dict[str, HeartbeatResult] = {}
         with measured() as turns:
             for number in range(3):
                 member = f"m{number}"

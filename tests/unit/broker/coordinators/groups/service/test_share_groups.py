@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceType
-from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, HeartbeatResult
 from seglog_broker.coordinators.groups.membership import LeavingMember, SyncRequest
-from seglog_broker.coordinators.groups.share import ShareHeartbeat, ShareHeartbeatResult
+from seglog_broker.coordinators.groups.share import ShareHeartbeat
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.coordinators.share.in_flight import NO_OFFSET
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
@@ -73,7 +73,7 @@ async def served(fs: ForgetfulFileSystem) -> AsyncIterator[tuple[Broker, States]
         yield broker, states
 
 
-async def beat(broker: Broker, group: str, member: str, epoch: int = 0, **changes: Any) -> ShareHeartbeatResult:
+async def beat(broker: Broker, group: str, member: str, epoch: int = 0, **changes: Any) -> HeartbeatResult:
     """A heartbeat, after which all that it has set off is done."""
     request = ShareHeartbeat(member, epoch, None, ["t"] if epoch == 0 else None, "app", "/1.2.3.4")
     result = await broker.groups.shares.heartbeat(group, request._replace(**changes))
@@ -81,7 +81,7 @@ async def beat(broker: Broker, group: str, member: str, epoch: int = 0, **change
     return result
 
 
-async def joined(broker: Broker, group: str = "g", member: str = "a") -> ShareHeartbeatResult:
+async def joined(broker: Broker, group: str = "g", member: str = "a") -> HeartbeatResult:
     """A member with its partitions."""
     first = await beat(broker, group, member)
     return await beat(broker, group, member, first.member_epoch)
