@@ -5,6 +5,7 @@ assignment of that epoch.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment, Subscriber
@@ -14,21 +15,18 @@ from seglog_broker.coordinators.state_machine import Now
 from seglog_protocol.steps import ITEMS_A_STEP, Pace, Steps, finished
 
 
+@dataclass(eq=False, repr=False)
 class Epochs:
     """The group epoch and the assignment epoch of ``state``.
 
     ``assign`` makes an assignment: for members as an assignor sees them, and the numbers of partitions by topic id.
     """
 
-    def __init__(
-        self,
-        state: ConsumerState,
-        topics: Topics,
-        assign: Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], Steps[dict[str, Assignment]]],
-    ) -> None:
-        self._state: Final = state
-        self._topics: Final = topics
-        self._assign: Final = assign
+    _state: Final[ConsumerState]
+    _topics: Final[Topics]
+    _assign: Final[Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], Steps[dict[str, Assignment]]]]
+
+    def __post_init__(self) -> None:
         self._topics_version = -1
         """The version of ``topics`` at the last look."""
         self._is_hash_due = False

@@ -1,6 +1,7 @@
 """What the handlers of Kafka requests are given, and how they are registered."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.api.broker import Broker
@@ -25,33 +26,22 @@ class Endpoint(NamedTuple):
     port: int
 
 
+@dataclass(eq=False, repr=False)
 class RequestContext:
     """What the response to a request depends on besides the request itself."""
 
-    __slots__ = ("advertised", "broker", "client_address", "client_id", "room", "session", "version")
-
-    def __init__(
-        self,
-        broker: Broker,
-        advertised: Endpoint,
-        version: int,
-        client_id: str | None,
-        client_address: str,
-        room: Room,
-        session: Session,
-    ) -> None:
-        self.broker = broker
-        self.advertised = advertised
-        """The advertised listener of this client's port."""
-        self.version = version
-        """The version of the request's api."""
-        self.client_id = client_id
-        self.client_address = client_address
-        """The client's address, as ``shown_host`` writes it."""
-        self.room = room
-        """The memory of the response."""
-        self.session = session
-        """Who the client is."""
+    broker: Broker
+    advertised: Endpoint
+    """The advertised listener of this client's port."""
+    version: int
+    """The version of the request's api."""
+    client_id: str | None
+    client_address: str
+    """The client's address, as ``shown_host`` writes it."""
+    room: Room
+    """The memory of the response."""
+    session: Session
+    """Who the client is."""
 
     @property
     def listener_name(self) -> str:

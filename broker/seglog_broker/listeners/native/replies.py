@@ -5,6 +5,7 @@ gets a task of its own in the connection's nursery (``slow_requests``).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -136,29 +137,22 @@ _DONE: Final = Outcome(None, has_errors=False)
 _FAILED: Final = Outcome(None, has_errors=True)
 
 
+@dataclass(eq=False, repr=False)
 class Fetches:
-    """Answers fetches with ``sender``. Its length is the number of those that wait."""
+    """Answers fetches with ``sender``, adding them to ``counts``. Its length is the number of those that wait."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        sender: Sender,
-        counts: ApiMetrics,
-        wait: "Callable[[Fetches, int, FetchRequest, Waiter, float], Awaitable[None]]",
-    ) -> None:
-        """``wait`` is what the task of a fetch does that needs one.
+    broker: Broker
+    sender: Sender
+    counts: ApiMetrics
+    _wait: "Callable[[Fetches, int, FetchRequest, Waiter, float], Awaitable[None]]"
+    """What the task of a fetch does that needs one: it gets these fetches, the fetch, and when it began."""
 
-        It gets these fetches, the fetch, and when it began. All are added to ``counts``.
-        """
-        self.broker = broker
-        self.sender = sender
+    def __post_init__(self) -> None:
         self.waiting: dict[int, Waiter] = {}
         """That of each fetch that waits for records, by request id."""
         self.cancelled: dict[int, None] = {}
         """The ids of fetches that the client cancelled."""
         self.stop_reason: str | None = None
-        self.counts = counts
-        self._wait = wait
         self._count = 0
         self._partitions = 0
 
