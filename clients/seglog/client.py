@@ -15,8 +15,7 @@ from seglog.core.wrong_face import in_our_words, refuse_async_block
 from seglog.link import Dialer, Link, OwnerProcess
 from seglog.settings import target_given
 from seglog.verbs import Blocking, ClientVerbs, ExplainVerbs
-from seglog_protocol import messages
-from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
+from seglog_protocol import errors, messages
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.scram import ITERATIONS_DEFAULT
 
@@ -166,14 +165,14 @@ class Client(Blocking, ClientVerbs["Producer", "Transaction", "Consumer", "Group
     def _adopted(self, make: Callable[[Link], ChildT]) -> ChildT:
         try:
             child = self._made(make)
-        except ConnectionLostError:  # repeatable: the broker may just have restarted
+        except errors.ConnectionLostError:  # repeatable: the broker may just have restarted
             child = self._made(make)
         with self._adopting:
             if not self._is_closed:
                 self._children.add(weakref.ref(child, self._children.discard))
                 return child
         child.close()
-        raise ClientClosedError("the client is closed")
+        raise errors.ClientClosedError("the client is closed")
 
     def _made(self, make: Callable[[Link], ChildT]) -> ChildT:
         link = self._dial()
@@ -211,7 +210,7 @@ class Client(Blocking, ClientVerbs["Producer", "Transaction", "Consumer", "Group
         request, payload, is_repeatable, _ = question
         try:
             return self._usable_link().ask(request, payload, timeout=self._request_timeout)
-        except ConnectionLostError:
+        except errors.ConnectionLostError:
             if not is_repeatable:
                 raise
         return self._usable_link().ask(request, payload, timeout=self._request_timeout)
@@ -234,7 +233,7 @@ class Client(Blocking, ClientVerbs["Producer", "Transaction", "Consumer", "Group
     def _check_open(self) -> None:
         self._owner.check()
         if self._is_closed:
-            raise ClientClosedError("the client is closed")
+            raise errors.ClientClosedError("the client is closed")
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
@@ -265,14 +264,14 @@ class Client(Blocking, ClientVerbs["Producer", "Transaction", "Consumer", "Group
         else:
             self._is_closed = True
         children = [child for kept in list(self._children) if (child := kept()) is not None]
-        first: SeglogError | None = None
+        first: errors.SeglogError | None = None
         try:
             if ends_transactions and self._owner.is_here:
                 self._end_transactions()
             for child in children:
                 try:
                     close_child(child)
-                except SeglogError as error:
+                except errors.SeglogError as error:
                     first = first or error
         finally:
             self._link.close()

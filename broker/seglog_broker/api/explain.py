@@ -29,8 +29,7 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.truncation import KEEP_FOR_EVER, Age, AgeSource, DeletionRule, Kept, Verdict
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.storage.segment.traced_steps import SeekTrace
-from seglog_protocol import messages
-from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError, UnknownTopicError
+from seglog_protocol import errors, messages
 from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader
 
 _TOPIC_KEYS: Final = (
@@ -60,14 +59,14 @@ def explain_seek(partition: Partition, request: messages.ExplainRequest, log_dir
     Raises InvalidRequestError, and what a fetch raises.
     """
     if (request.offset is None) == (request.timestamp is None):
-        raise InvalidRequestError("a seek goes either to an offset or to a timestamp", field="offset")
+        raise errors.InvalidRequestError("a seek goes either to an offset or to a timestamp", field="offset")
     trace = SeekTrace()
     try:
         if request.timestamp is not None:
             partition.log.traced(trace).find_timestamp(request.timestamp)
         elif request.offset is not None:
             partition.log.traced(trace).seek(request.offset)
-    except SeglogError as error:
+    except errors.SeglogError as error:
         raise partition.with_partition(error) from error
     below = f"{log_dir}/"
     lookups = [
@@ -129,7 +128,7 @@ async def explain_segments(
             continue  # deleted meanwhile
         first_timestamps[base_offset] = first
     if partition.is_deleted:
-        raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
+        raise errors.UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
     await scheduler.learn_sizes([log])
     drops = DryRun({})
     if "compact" in log.config.cleanup_policy:
@@ -163,7 +162,7 @@ async def _repeat_if_segments_leave(partition: Partition, explain: Callable[[boo
             if segments.removals == removals and not partition.is_deleted:
                 raise
         if partition.is_deleted:
-            raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
+            raise errors.UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
         if result is not None and segments.removals == removals:
             return result
 
@@ -178,7 +177,7 @@ def load_segment_facts(segment: Segment, *, is_shown: bool) -> int | None:
         return None
     try:
         found = segment.find(segment.base_offset)
-    except CorruptRecordError:
+    except errors.CorruptRecordError:
         return None
     return None if found is None else _first_timestamp(found.header)
 

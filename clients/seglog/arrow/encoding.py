@@ -19,10 +19,9 @@ from seglog.arrow.columns import NewRecords
 from seglog.arrow.schema import constant
 from seglog.arrow.varints import joined, varint_columns
 from seglog.core.partitioner import Partitioner, murmur2
-from seglog_protocol import record_batch
+from seglog_protocol import errors, record_batch
 from seglog_protocol.batch_columns import Int64s
 from seglog_protocol.compression import Codec, compress
-from seglog_protocol.errors import UnknownPartitionError
 from seglog_protocol.record_columns import VARLONG_BYTES_MAX, varint_sizes, zigzag
 from seglog_protocol.records import RECORD_SIZE_MIN
 
@@ -97,7 +96,7 @@ class ArrowEncoder:
         partition = records.partition.copy()
         wrong = partition[partition >= self.partitions]
         if wrong.size:
-            raise UnknownPartitionError(
+            raise errors.UnknownPartitionError(
                 f"{self.topic} has no partition {wrong[0]}; it has {self.partitions}, numbered from 0",
                 topic=self.topic,
                 partition=int(wrong[0]),

@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 from seglog.core import moments
 from seglog.core.conversations import Conversation, ask, check, pages, when_recovered
 from seglog.core.fetcher import FetchOptions, PartitionPosition, readable_end
-from seglog_protocol import messages
-from seglog_protocol.errors import UnknownPartitionError
+from seglog_protocol import errors, messages
 from seglog_protocol.isolation import ISOLATIONS, READ_UNCOMMITTED, Isolation
 
 PLACES_PER_REQUEST: Final = 1_000
@@ -215,7 +214,7 @@ def begin(
     wanted = starts if partitions is None and isinstance(starts, Mapping) else partitions
     missing = set(wanted or ()) - {state.partition for state in states}
     if missing:
-        raise UnknownPartitionError(
+        raise errors.UnknownPartitionError(
             f"{topic} has no partition {min(missing)}", topic=topic, partition=min(missing), partitions=-1
         )
     return states

@@ -3,17 +3,16 @@
 from typing import Final, NamedTuple
 
 from seglog.core.conversations import Conversation, ask
-from seglog_protocol import messages
-from seglog_protocol.errors import CoordinatorNotAvailableError, UnsupportedApiError
+from seglog_protocol import errors, messages
 from seglog_protocol.messages import MessageT
 
 OPEN: Final = "Ongoing"
 """The state of an open transaction, in Kafka's word."""
 
 
-def without_transactions(api: str) -> UnsupportedApiError:
+def without_transactions(api: str) -> errors.UnsupportedApiError:
     """The error of a broker that is older than transactions, and that has no ``api``, or not its version."""
-    return UnsupportedApiError(
+    return errors.UnsupportedApiError(
         "the broker has no transactions, it is older than this client: give it a newer version, or do without them",
         api=api,
     )
@@ -24,7 +23,7 @@ def _ask(
 ) -> Conversation[MessageT]:
     try:
         reply, _ = yield from ask(request, reply_type, is_repeatable=is_repeatable)
-    except UnsupportedApiError as error:
+    except errors.UnsupportedApiError as error:
         raise without_transactions(request.api) from error
     return reply
 
@@ -39,7 +38,7 @@ class Listed(NamedTuple):
     def whole(self) -> list[messages.TransactionDescription]:
         """The transactions. Raises CoordinatorNotAvailableError where some are missing."""
         if self.missing is not None:
-            raise CoordinatorNotAvailableError(self.missing)
+            raise errors.CoordinatorNotAvailableError(self.missing)
         return self.transactions
 
 

@@ -8,8 +8,7 @@ from typing import Final
 
 from seglog.core.conversations import Conversation, ask, check
 from seglog.core.security import SCRAM_MECHANISMS, Secret
-from seglog_protocol import messages
-from seglog_protocol.errors import UnknownUserError, UserExistsError
+from seglog_protocol import errors, messages
 from seglog_protocol.scram import PASSWORD_BYTES_MAX, SALT_BYTES, salted
 
 
@@ -32,10 +31,10 @@ def create_user(name: str, password: Secret, iterations: int) -> Conversation[No
     request = _with_password(name, password, iterations)
     try:
         yield from list_users([name])
-    except UnknownUserError:
+    except errors.UnknownUserError:
         yield from _alter(request)
         return
-    raise UserExistsError(f"there is an account {name!r} already", user=name)
+    raise errors.UserExistsError(f"there is an account {name!r} already", user=name)
 
 
 def set_password(name: str, password: Secret, iterations: int) -> Conversation[None]:

@@ -19,8 +19,7 @@ from seglog.core.consumer_options import ConsumerOptions
 from seglog.core.conversations import Ask, converse
 from seglog.core.records import FetchedBatch
 from seglog.directory.partition import PartitionFiles
-from seglog_protocol import messages
-from seglog_protocol.errors import LogDirectoryError, SeglogError, UnknownTopicError
+from seglog_protocol import errors, messages
 from seglog_protocol.isolation import READ_COMMITTED, Aborted
 from seglog_protocol.record_batch import iter_batches, parse_header
 from seglog_protocol.segment_files import OFFSET_MAX
@@ -70,7 +69,7 @@ class DirectoryConsumer(ConsumerBase):
                 data, aborted = self._decided(files, wanted)
             else:
                 data = files.read(wanted.offset, wanted.max_bytes, verify=wanted.verify is True)
-        except SeglogError as found:
+        except errors.SeglogError as found:
             error = found
         # Read after the bytes: compaction records its work before it removes anything.
         holes = files.holes()
@@ -171,7 +170,7 @@ class LogDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         if not self.path.is_dir():
-            raise LogDirectoryError(f"{self.path} is not a directory on this machine", path=str(self.path))
+            raise errors.LogDirectoryError(f"{self.path} is not a directory on this machine", path=str(self.path))
 
     def topics(self) -> dict[str, list[int]]:
         """Topics by name, each with its partitions in this directory, ascending."""
@@ -190,7 +189,7 @@ class LogDirectory:
         if topic not in topics:
             nearest = next(iter(get_close_matches(topic, topics, 1)), "")
             hint = f"; did you mean {nearest!r}?" if nearest else ""
-            raise UnknownTopicError(f"no topic {topic!r} in {self.path}{hint}", topic=topic, nearest=nearest)
+            raise errors.UnknownTopicError(f"no topic {topic!r} in {self.path}{hint}", topic=topic, nearest=nearest)
         return topics[topic]
 
     def partition(self, topic: str, number: int) -> PartitionFiles:

@@ -15,9 +15,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from seglog.directory.segment import SegmentFile
 from seglog.directory.transactions import Transactions
-from seglog_protocol import checkpoint_files
+from seglog_protocol import checkpoint_files, errors
 from seglog_protocol import segment_files as names
-from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError, UnknownPartitionError
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.isolation import Aborted
 from seglog_protocol.messages import Gap
@@ -137,7 +136,7 @@ class PartitionFiles:
             if segment.is_intact(found):
                 position, end = found.end, found.header.next_offset
         if segment.is_old_format(position):  # it would look like the end of the log
-            raise CorruptRecordError(
+            raise errors.CorruptRecordError(
                 f"from offset {end} on {self.topic}-{self.partition} has messages of before Kafka 0.11, whose format "
                 f"seglog does not read (at position {position} of {segment.path}): have a Kafka read it, "
                 "and produce its records into a new topic",
@@ -265,7 +264,7 @@ class PartitionFiles:
 
         data = self._look(look)[1]
         if not data and offset < (latest := self.ends().latest):
-            raise CorruptRecordError(
+            raise errors.CorruptRecordError(
                 f"offsets {offset} to {latest - 1} of {self.topic}-{self.partition} cannot be read: no intact "
                 "batch follows in the files",
                 topic=self.topic,
@@ -319,7 +318,7 @@ class PartitionFiles:
         try:
             found = [entry.name for entry in self._directory.iterdir()]
         except FileNotFoundError:
-            raise UnknownPartitionError(
+            raise errors.UnknownPartitionError(
                 f"{self.topic}-{self.partition} has no directory in {self._log_directory}",
                 topic=self.topic,
                 partition=self.partition,
@@ -347,14 +346,14 @@ class PartitionFiles:
                 found = look(segments)
             except FileNotFoundError:
                 continue
-            except (OffsetOutOfRangeError, CorruptRecordError):
+            except (errors.OffsetOutOfRangeError, errors.CorruptRecordError):
                 if self._stood_still(segments):
                     raise
                 continue
             if self._stood_still(segments):
                 return segments, found
             self.close()
-        error = StorageError(f"the files in {self._directory} change faster than they can be looked at")
+        error = errors.StorageError(f"the files in {self._directory} change faster than they can be looked at")
         error.retriable = True
         raise error
 
@@ -365,9 +364,9 @@ class PartitionFiles:
 
     # --- Errors -------------------------------------------------------------------------------------------------------
 
-    def _out_of_range(self, offset: int, earliest: int) -> OffsetOutOfRangeError:
+    def _out_of_range(self, offset: int, earliest: int) -> errors.OffsetOutOfRangeError:
         reason = self._state().get("log_start_reason")
-        return OffsetOutOfRangeError(
+        return errors.OffsetOutOfRangeError(
             f"offset {offset} of {self.topic}-{self.partition} is gone: the log begins at {earliest}",
             topic=self.topic,
             partition=self.partition,
@@ -377,8 +376,8 @@ class PartitionFiles:
             reason=reason if reason in {"truncated", "missing"} else "expired",
         )
 
-    def _damaged(self, segment: SegmentFile, position: int, offset: int, following: int) -> CorruptRecordError:
-        return CorruptRecordError(
+    def _damaged(self, segment: SegmentFile, position: int, offset: int, following: int) -> errors.CorruptRecordError:
+        return errors.CorruptRecordError(
             f"offsets {offset} to {following - 1} of {self.topic}-{self.partition} cannot be read: {segment.path} is "
             f"damaged before position {position}",
             topic=self.topic,
@@ -423,7 +422,7 @@ def _intact_for(segment: SegmentFile, offset: int, limit: int) -> tuple[LocatedB
 def _whole(data: bytes, limit: int) -> tuple[int, int]:
     """Size of the whole batches below ``limit`` at the start of ``data``, and the offset after them."""
     size = following = 0
-    with suppress(CorruptRecordError):  # a read of the damaged offsets raises
+    with suppress(errors.CorruptRecordError):  # a read of the damaged offsets raises
         for header, batch in iter_batches(data):
             if header.last_offset >= limit:
                 break

@@ -17,7 +17,6 @@ from typing import Annotated, Any, Final, SupportsIndex, TypeVar
 import msgspec
 
 from seglog_protocol import errors
-from seglog_protocol.errors import InvalidRequestError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import COLLECTION_PAUSED_BYTES, decode_map, decode_value, encode_value, without_collection
 from seglog_protocol.messages.append import AppendReply, AppendResult
@@ -424,7 +423,7 @@ def _plain(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             problem = f"field {shown(name)} must be a map with text keys, not {shown(value)}"
-            raise InvalidRequestError(problem, field=cut(name))
+            raise errors.InvalidRequestError(problem, field=cut(name))
         return {_text(key, name): _plain(item, f"{name}.{key}") for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item, name) for item in value]
@@ -435,7 +434,7 @@ def _plain(value: Any, name: str) -> Any:
     if isinstance(value, SupportsIndex):
         return operator.index(value)
     problem = f"field {shown(name)} is {shown(value)}: a {type(value).__name__} cannot be sent, text or a number can"
-    raise InvalidRequestError(problem, field=cut(name))
+    raise errors.InvalidRequestError(problem, field=cut(name))
 
 
 def _text(value: str, name: str) -> str:
@@ -443,7 +442,7 @@ def _text(value: str, name: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"field {shown(name)} is {shown(text)}, which is no text that UTF-8 can write", field=cut(name)
         ) from error
     return text

@@ -17,8 +17,7 @@ from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.storage.log.leader_epochs import EpochEntry
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
 from seglog_protocol import checkpoint_files as checkpoints
-from seglog_protocol import transaction_files
-from seglog_protocol.errors import LogDirectoryError
+from seglog_protocol import errors, transaction_files
 
 BYTES_MAX: Final = 64 * 1024 * 1024
 """A larger file is not read: the largest valid ones have a line for each partition."""
@@ -142,7 +141,7 @@ def read_registry(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     registry = TopicRegistry(fs, path)
     try:
         registry.load()
-    except LogDirectoryError as error:
+    except errors.LogDirectoryError as error:
         yield f.Damage(path, None, None, error.message)
         return
     for topic in sorted(registry.topics.values(), key=lambda topic: topic.name):
@@ -157,7 +156,7 @@ def read_dynamic_configs(fs: FileSystem, path: str) -> Iterator[f.Fact]:
 
     try:
         found = dynamic_configs.read_dynamic_configs(fs, path)
-    except LogDirectoryError as error:
+    except errors.LogDirectoryError as error:
         yield f.Damage(path, None, None, error.message)
         return
     for name, settings in found.brokers.items():
@@ -172,7 +171,7 @@ def read_accounts(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     store = AccountStore(fs, path)
     try:
         store.load()
-    except LogDirectoryError as error:
+    except errors.LogDirectoryError as error:
         yield f.Damage(path, None, None, error.message)
         return
     for name in store.names():

@@ -26,8 +26,7 @@ from seglog_broker.listeners.kafka.handlers import sasl
 from seglog_broker.listeners.sending import flush
 from seglog_broker.listeners.session import EXCHANGE_SECONDS
 from seglog_broker.runtime.metrics import UNKNOWN
-from seglog_protocol import kafka
-from seglog_protocol.errors import AuthenticationError, RemoteProtocolError, SeglogError, WrongPortError
+from seglog_protocol import errors, kafka
 from seglog_protocol.frame_receiver import LENGTH_SIZE
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import KafkaFrameReader
@@ -87,10 +86,10 @@ class Greeting:
                     if connection.session.is_open:
                         return True
                 reason = f"it was not authenticated after {FRAMES_MAX} requests"
-        except WrongPortError as error:
+        except errors.WrongPortError as error:
             connection.end_by(error)
             return False
-        except (SeglogError, kafka.WireError) as error:
+        except (errors.SeglogError, kafka.WireError) as error:
             reason, counted = str(error), EndReason.PROTOCOL_ERROR
             answer = b"" if self._has_versions or isinstance(error, kafka.WireError) else answer_to_http(error)
         finally:
@@ -122,7 +121,7 @@ class Greeting:
             header = kafka.RequestHeaderReader().read(frame)
         except kafka.UnsupportedVersion as error:
             if error.api_key != apis.API_VERSIONS or self._has_versions:
-                raise native_client(frame, self._native_port) or RemoteProtocolError(str(error)) from None
+                raise native_client(frame, self._native_port) or errors.RemoteProtocolError(str(error)) from None
             self._begin("ApiVersions", frame)
             self._send(
                 kafka.RequestHeader(apis.API_VERSIONS, 0, error.correlation_id, None, 0),
@@ -139,7 +138,7 @@ class Greeting:
                 return
             self._send(header, sasl.out_of_place(header, frame))
             await flush(self._connection.sender)
-            raise RemoteProtocolError(f"{api.name} came in the middle of an exchange of SASL")
+            raise errors.RemoteProtocolError(f"{api.name} came in the middle of an exchange of SASL")
         if header.api_key == apis.API_VERSIONS and not self._has_versions:
             request = kafka.read_request(header, frame)
             versions = apis.api_versions(self._context_of(header), request)
@@ -151,7 +150,7 @@ class Greeting:
             if header.version == 0 and not session.has_failed:
                 self._is_raw, self._frames.frame_bytes_min = True, 0
         else:
-            raise RemoteProtocolError(
+            raise errors.RemoteProtocolError(
                 f"{api.name} came before SaslHandshake: the listener wants clients to authenticate"
             )
 
@@ -159,7 +158,7 @@ class Greeting:
         """One step of an exchange without requests: a failure has no answer."""
         try:
             step = await self._connection.session.respond(bytes(token))
-        except AuthenticationError:
+        except errors.AuthenticationError:
             return
         self._connection.sender.queue(len(step.token).to_bytes(LENGTH_SIZE, "big") + step.token)
 

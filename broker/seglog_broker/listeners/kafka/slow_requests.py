@@ -31,8 +31,7 @@ from seglog_broker.runtime import budget
 from seglog_broker.runtime.metrics import UNKNOWN, ApiMetrics
 from seglog_broker.runtime.request_memory import DECODED_BYTES_MAX, Share
 from seglog_broker.runtime.response_memory import Room
-from seglog_protocol import kafka
-from seglog_protocol.errors import CoordinatorNotAvailableError, RemoteProtocolError, RequestCancelledError
+from seglog_protocol import errors, kafka
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request, Response
@@ -255,7 +254,7 @@ class SlowRequests:
                 return request
             except kafka.WireError as error:
                 self.free_decoded()
-                raise RemoteProtocolError(str(error)) from None
+                raise errors.RemoteProtocolError(str(error)) from None
             await self._broker.turn()
 
     async def produce(self, context: RequestContext, header: kafka.RequestHeader, frame: memoryview) -> None:
@@ -346,7 +345,7 @@ class SlowRequests:
         if response is not None:
             await self._responses.send(header, response)
         elif self._responses.stop_reason is not None:
-            refusal = CoordinatorNotAvailableError(self._responses.stop_reason)
+            refusal = errors.CoordinatorNotAvailableError(self._responses.stop_reason)
             self._responses.queue(header, api.refuse(context, request, refusal))
 
 
@@ -393,7 +392,7 @@ class SlowFetches:
         """Wait for what ``fetching`` finds and send it; nothing if the peer leaves first."""
         try:
             answer = await fetching()
-        except RequestCancelledError:
+        except errors.RequestCancelledError:
             if self._responses.stop_reason is not None:
                 await self._responses.send(header, asked.empty_response())
             return

@@ -20,8 +20,7 @@ from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_broker.runtime.response_memory import Room
-from seglog_protocol import messages
-from seglog_protocol.errors import BrokerStoppingError, RequestCancelledError, SeglogError
+from seglog_protocol import errors, messages
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import HEADER_BYTES_MAX, Frame, encode_packed_prefix
 
@@ -141,7 +140,7 @@ async def _answer(
         return await answering()
     answered = await wait_for(connection, answering)
     if answered is None:
-        raise RequestCancelledError("the peer has left")
+        raise errors.RequestCancelledError("the peer has left")
     return answered
 
 
@@ -150,17 +149,17 @@ async def answer(
 ) -> None:
     """Wait for the answer to a fetch and send it."""
     found: FetchAnswer | None = None
-    failure: SeglogError | None = None
+    failure: errors.SeglogError | None = None
     try:
         try:
             found = await fetches.broker.fetch(request, waiter)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            if not (waiter.is_ended and isinstance(error, RequestCancelledError)):
+            if not (waiter.is_ended and isinstance(error, errors.RequestCancelledError)):
                 failure = as_seglog_error(error, messages.FetchRequest.api)
         fetches.waiting.pop(request_id, None)
         if request_id in fetches.cancelled:  # even if an answer came just now: the cancel reply says it is ended
             del fetches.cancelled[request_id]
-            failure = RequestCancelledError("the fetch was cancelled, as asked")
+            failure = errors.RequestCancelledError("the fetch was cancelled, as asked")
             if found is not None:
                 with found:
                     found = None
@@ -168,7 +167,7 @@ async def answer(
             await _send(fetches, request_id, found, began)
             return
         if failure is None and fetches.stop_reason is not None:
-            failure = BrokerStoppingError(f"{fetches.stop_reason}; connect again")
+            failure = errors.BrokerStoppingError(f"{fetches.stop_reason}; connect again")
         if failure is not None:  # else the peer has left
             fetches.queue_error(request_id, failure, began)
             await flush(fetches.sender)
@@ -219,10 +218,10 @@ async def encode_long_append_replies(
     for request_id, reply in zip(request_ids, replies, strict=False):
         count_errors(counts.errors, reply)
         frame: bytes | None = None
-        if not isinstance(reply, SeglogError):
+        if not isinstance(reply, errors.SeglogError):
             try:
                 frame = await encode_long_reply(request_id, reply, 0, turn)
-            except SeglogError as error:  # too long for a frame
+            except errors.SeglogError as error:  # too long for a frame
                 frame = encode_reply(request_id, error)
         frames.append(frame or encode_reply(request_id, reply))
     joined = b"".join(frames)

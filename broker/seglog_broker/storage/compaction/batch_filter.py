@@ -18,11 +18,10 @@ from seglog_broker.storage.compaction.job import RecordCounts
 from seglog_broker.storage.compaction.keys import Keys
 from seglog_broker.storage.compaction.offset_map import OffsetMap
 from seglog_broker.storage.compaction.producers import ActiveProducers, TransactionTracker, read_marker
-from seglog_protocol import record_batch
+from seglog_protocol import errors, record_batch
 from seglog_protocol.batch_builder import compacted_batch
 from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s, seal_batches
 from seglog_protocol.compression import Codec, compress
-from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_columns import OpenedBatches, open_batches, put_varints, varint_sizes, zigzag
 
 NO_HORIZON: Final = -1
@@ -139,7 +138,7 @@ class _Decision:
             self.must_stay[number] = True
         try:
             records, marker = read_marker(self.batches, number)
-        except CorruptRecordError:
+        except errors.CorruptRecordError:
             self.unreadable[number] = True
             return
         if not records:

@@ -13,18 +13,9 @@ from typing import Any, Final, NamedTuple, NoReturn
 from seglog_broker.config import TopicConfig
 from seglog_broker.config.topic_config import DECOMPRESSED_RECORD_BYTES_MAX
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
-from seglog_protocol import record_batch
+from seglog_protocol import errors, record_batch
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec
-from seglog_protocol.errors import (
-    CorruptBatchError,
-    CorruptRecordError,
-    DecompressedTooLargeError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    MessageTooLargeError,
-    UnsupportedMagicError,
-)
 from seglog_protocol.records import iter_records, longest_record
 
 RECORDS_NAMED_MAX: Final = 10_000
@@ -127,42 +118,50 @@ def _refuse(batch: memoryview, config: TopicConfig, now_ms: int) -> NoReturn:
     """Raise the error of a batch that does not pass ``check_batch``; what its first bytes say comes first."""
     size = len(batch)
     if size > config.max_message_bytes:
-        raise MessageTooLargeError(
+        raise errors.MessageTooLargeError(
             f"the batch has {size} bytes, more than max.message.bytes = {config.max_message_bytes}: send less at once",
             size=size,
             limit=config.max_message_bytes,
         )
     if size > record_batch.MAGIC_POSITION and batch[record_batch.MAGIC_POSITION] != record_batch.MAGIC:
         magic = batch[record_batch.MAGIC_POSITION]
-        raise UnsupportedMagicError(
+        raise errors.UnsupportedMagicError(
             f"the batch has magic {magic}, only Kafka's format {record_batch.MAGIC} is accepted"
             + (": the producer is older than Kafka 0.11, update it" if magic < record_batch.MAGIC else ""),
             magic=magic,
         )
     if size < record_batch.HEADER_SIZE:
-        raise CorruptBatchError(f"{size} bytes are not a record batch: its header alone has {record_batch.HEADER_SIZE}")
+        raise errors.CorruptBatchError(
+            f"{size} bytes are not a record batch: its header alone has {record_batch.HEADER_SIZE}"
+        )
     header = record_batch.parse_header(batch)
     if header.batch_length < record_batch.BATCH_LENGTH_MIN or header.size > size:
-        raise CorruptBatchError(
+        raise errors.CorruptBatchError(
             f"the batch says it has {header.batch_length + record_batch.LOG_OVERHEAD} bytes, {size} were sent for it"
         )
     if header.size < size:
-        raise InvalidRecordError(f"{size - header.size} bytes follow the batch: send exactly one batch for a partition")
+        raise errors.InvalidRecordError(
+            f"{size - header.size} bytes follow the batch: send exactly one batch for a partition"
+        )
     if not record_batch.verify_crc(batch, 0, header):
-        raise CorruptBatchError("the batch does not match its CRC-32C: it was damaged in transit, send it again")
+        raise errors.CorruptBatchError("the batch does not match its CRC-32C: it was damaged in transit, send it again")
     if not 0 <= header.attributes & _ALL_BUT_TRANSACTIONAL <= _CODEC_MAX:
         _refuse_attributes(header)
     if header.base_offset != 0:
-        raise InvalidRecordError(f"the batch has base offset {header.base_offset}: the broker gives offsets, send 0")
+        raise errors.InvalidRecordError(
+            f"the batch has base offset {header.base_offset}: the broker gives offsets, send 0"
+        )
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
-        raise InvalidRecordError(
+        raise errors.InvalidRecordError(
             f"the batch counts {header.record_count} records and a last offset delta of {header.last_offset_delta}: "
             "the delta must be one less than a count above 0"
         )
     if header.producer_id < record_batch.NO_PRODUCER_ID:
-        raise InvalidRecordError(f"the batch has producer id {header.producer_id}: ids are 0 or more, -1 means none")
+        raise errors.InvalidRecordError(
+            f"the batch has producer id {header.producer_id}: ids are 0 or more, -1 means none"
+        )
     if header.producer_id == record_batch.NO_PRODUCER_ID and header.is_transactional:
-        raise InvalidRecordError("the batch belongs to a transaction, and has no producer id: it needs one")
+        raise errors.InvalidRecordError("the batch belongs to a transaction, and has no producer id: it needs one")
     _refuse_timestamps(header, batch, config, now_ms)
 
 
@@ -175,30 +174,30 @@ def stamp(batch: memoryview, now_ms: int) -> record_batch.BatchHeader:
 def _refuse_attributes(header: record_batch.BatchHeader) -> NoReturn:
     attributes = header.attributes
     if attributes & record_batch.CODEC_MASK > _CODEC_MAX:
-        raise InvalidRecordError(
+        raise errors.InvalidRecordError(
             f"the batch names codec {attributes & record_batch.CODEC_MASK}, there are 0 to {_CODEC_MAX}"
         )
     if attributes & record_batch.LOG_APPEND_TIME_BIT:
-        raise InvalidTimestampError("the batch is marked as LogAppendTime, which only the broker may set")
+        raise errors.InvalidTimestampError("the batch is marked as LogAppendTime, which only the broker may set")
     if attributes & record_batch.CONTROL_BIT:
-        raise InvalidRecordError("control batches are written by the broker only")
-    raise InvalidRecordError(f"the batch has attribute bits {attributes & 0xFFFF:#06x} that no producer may set")
+        raise errors.InvalidRecordError("control batches are written by the broker only")
+    raise errors.InvalidRecordError(f"the batch has attribute bits {attributes & 0xFFFF:#06x} that no producer may set")
 
 
 def _refuse_timestamps(
     header: record_batch.BatchHeader, batch: memoryview, config: TopicConfig, now_ms: int
 ) -> NoReturn:
     if header.max_timestamp < header.base_timestamp:
-        raise InvalidTimestampError(
+        raise errors.InvalidTimestampError(
             f"the batch's largest timestamp {header.max_timestamp} lies before its base timestamp "
             f"{header.base_timestamp}",
             timestamp=header.max_timestamp,
         )
     bad = _BadRecords()
     if header.size <= RECORDS_IN_LINE_BYTES:  # those of a larger one take long
-        with suppress(CorruptRecordError):
+        with suppress(errors.CorruptRecordError):
             bad = _bad_records(header, batch, early_rules(config, now_ms), RECORDS_IN_LINE_BYTES)
-    raise InvalidTimestampError(
+    raise errors.InvalidTimestampError(
         f"timestamp {header.max_timestamp} lies {header.max_timestamp - now_ms} ms in the future, the topic allows "
         f"message.timestamp.after.max.ms = {config.message_timestamp_after_max_ms}: are they milliseconds?",
         timestamp=header.max_timestamp,
@@ -214,9 +213,9 @@ def check_small_records(header: record_batch.BatchHeader, batch: memoryview, rul
         return False
     try:
         bad = _bad_records(header, batch, rules, RECORDS_IN_LINE_BYTES)
-    except DecompressedTooLargeError:
+    except errors.DecompressedTooLargeError:
         return False
-    except CorruptRecordError as error:
+    except errors.CorruptRecordError as error:
         raise _unreadable(error) from error
     _refuse_records(bad, rules)
     return True
@@ -230,13 +229,13 @@ def check_records(header: record_batch.BatchHeader, batch: memoryview, rules: Re
     """
     try:
         bad = _bad_records(header, batch, rules, DECOMPRESSED_BATCH_BYTES_MAX)
-    except CorruptRecordError as error:
+    except errors.CorruptRecordError as error:
         raise _unreadable(error) from error
     _refuse_records(bad, rules)
 
 
-def _unreadable(error: CorruptRecordError) -> InvalidRecordError:
-    return InvalidRecordError(f"the batch's records cannot be read: {error.message}")
+def _unreadable(error: errors.CorruptRecordError) -> errors.InvalidRecordError:
+    return errors.InvalidRecordError(f"the batch's records cannot be read: {error.message}")
 
 
 def _refuse_records(bad: "_BadRecords", rules: RecordRules) -> None:
@@ -245,11 +244,11 @@ def _refuse_records(bad: "_BadRecords", rules: RecordRules) -> None:
     if bad.timestamp is not None:
         limit = f"message.timestamp.before.max.ms = {rules.before_max_ms} before now"
         ill_timed = bad.sentence(bad.ill_timed, f"has timestamp {bad.timestamp}, the topic allows at most {limit}")
-        raise InvalidTimestampError(
+        raise errors.InvalidTimestampError(
             "; ".join(filter(None, (ill_timed, keyless))), timestamp=bad.timestamp, **bad.facts()
         )
     if keyless:
-        raise InvalidRecordError(keyless, **bad.facts())
+        raise errors.InvalidRecordError(keyless, **bad.facts())
 
 
 class _BadRecords:
@@ -288,7 +287,7 @@ def _bad_records(
     if header.codec_id and rules.size_max < DECOMPRESSED_RECORD_BYTES_MAX:
         size = longest_record(header, batch, size_limit=size_limit)
         if size > rules.size_max:
-            raise InvalidRecordError(
+            raise errors.InvalidRecordError(
                 f"a record has {size} bytes without compression, more than max.decompressed.message.bytes = "
                 f"{rules.size_max}: send smaller ones"
             )

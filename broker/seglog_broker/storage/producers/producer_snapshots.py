@@ -22,8 +22,7 @@ from seglog_broker.storage.io.os_errors import suppress_no_room
 from seglog_broker.storage.io.small_files import keep_copy
 from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_broker.storage.segment.segment import Segment
-from seglog_protocol import transaction_files
-from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol import errors, transaction_files
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import BatchHeader
 from seglog_protocol.records import decode_records
@@ -327,6 +326,6 @@ def _end_marker(segment: Segment, found: LocatedBatch) -> transaction_files.EndM
     """What a control batch says; None when it ends no transaction, or cannot be read."""
     try:
         records = decode_records(found.header, segment.log.read_batch(found))
-    except CorruptRecordError:
+    except errors.CorruptRecordError:
         return None
     return transaction_files.decode_end_marker(records[0].key, records[0].value) if records else None

@@ -16,8 +16,7 @@ from seglog_broker.coordinators.transactions.service.service import (
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.begun import by_task
-from seglog_protocol import messages
-from seglog_protocol.errors import InvalidRequestError
+from seglog_protocol import errors, messages
 
 LISTED_MAX: Final = 1_000
 """The most transactional ids in one reply; further requests get the others."""
@@ -67,7 +66,7 @@ class NativeTransactions(Service):
     async def _add_group(self, request: messages.CommitOffsetsRequest, transactional_id: str) -> None:
         """Make what a group commits part of the transaction of the request."""
         if request.producer_id is None or request.producer_epoch is None:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 "a commit in a transaction has producer_id and producer_epoch beside transactional_id",
                 field="producer_id",
             )
@@ -101,7 +100,7 @@ class NativeTransactions(Service):
             case messages.AbortTransactionRequest(None, str(topic), int(partition), int(first_offset)):
                 await self._transactions.abort_hanging(topic, partition, first_offset)
             case _:
-                raise InvalidRequestError(
+                raise errors.InvalidRequestError(
                     "it is aborted by transactional_id, or by topic, partition and first_offset",
                     field="transactional_id",
                 )
