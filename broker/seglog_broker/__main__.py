@@ -312,11 +312,7 @@ def _run(config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSource
 
 
 async def _serve(
-    config: "BrokerConfig",
-    sources: "ConfigSources",
-    signals: Signals,
-    manager: "ServiceManager",
-    problems: list[str],
+    config: "BrokerConfig", sources: "ConfigSources", signals: Signals, manager: "ServiceManager", problems: list[str]
 ) -> None:
     import trio  # noqa: PLC0415
 

@@ -156,13 +156,7 @@ async def serve(
         config = dataclasses.replace(config, seglog_listen=listen)
     manager = ServiceManager() if manager is None else manager
     manager.status(f"Loading {config.log_dir}")
-    log.info(
-        "broker_starting",
-        version=VERSION,
-        build=BUILD,
-        python=describe_interpreter(),
-        log_dir=config.log_dir,
-    )
+    log.info("broker_starting", version=VERSION, build=BUILD, python=describe_interpreter(), log_dir=config.log_dir)
     try:
         tls, token = server_tls(config), BearerToken(load_digest(config))
         progress = LoadProgress(config.log_dir, manager, stop_wanted)

@@ -31,13 +31,7 @@ if TYPE_CHECKING:
     from seglog.queue import Queue
     from seglog.transaction import Transaction
     from seglog_protocol.errors import *
-    from seglog_protocol.messages import (
-        ConfigEntry,
-        CreateTopicReply,
-        HelloReply,
-        TopicDescription,
-        UserDescription,
-    )
+    from seglog_protocol.messages import ConfigEntry, CreateTopicReply, HelloReply, TopicDescription, UserDescription
     from seglog_protocol.version import __version__
 
 __all__ = [

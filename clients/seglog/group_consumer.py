@@ -100,10 +100,7 @@ class GroupConsumer(GroupConsumerBase, Consumer):
         return self._run(look_up_committed(self.options.group, self.topic, partitions))
 
     def commit_in_transaction(
-        self,
-        core: TransactionCore,
-        transaction: OpenTransaction,
-        offsets: Mapping[int, int] | Mapping[str, int] | None,
+        self, core: TransactionCore, transaction: OpenTransaction, offsets: Mapping[int, int] | Mapping[str, int] | None
     ) -> dict[int, int]:
         """As ``Transaction.commit_offsets``, which calls this; returns the offsets."""
         self._owner.check()

@@ -197,11 +197,7 @@ def _committed(name: str) -> Conversation[list[messages.CommittedOffset]]:
 
 
 def reset_group(
-    name: str,
-    to: int | str | datetime | Moment | Shift,
-    topics: GroupTopics | None,
-    *,
-    dry_run: bool = False,
+    name: str, to: int | str | datetime | Moment | Shift, topics: GroupTopics | None, *, dry_run: bool = False
 ) -> Conversation[list[OffsetReset]]:
     """As ``Client.reset_group``."""
     if isinstance(to, Shift):

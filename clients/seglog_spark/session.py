@@ -59,11 +59,7 @@ def is_local(master: str | None) -> bool:
 
 
 def session(
-    app: str = "seglog",
-    *,
-    master: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    log_level: str = "ERROR",
+    app: str = "seglog", *, master: str | None = None, conf: Mapping[str, str] | None = None, log_level: str = "ERROR"
 ) -> "SparkSession":
     """The session of this process, created if there is none.
 

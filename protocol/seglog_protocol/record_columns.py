@@ -268,10 +268,7 @@ def _without_malformed(columns: RecordColumns, malformed: Bools) -> RecordColumn
         if name not in {"data", "first_record", "malformed"}
     }
     return RecordColumns(
-        data=columns.data,
-        first_record=np.append(0, np.cumsum(counts)),
-        malformed=columns.malformed,
-        **per_record,
+        data=columns.data, first_record=np.append(0, np.cumsum(counts)), malformed=columns.malformed, **per_record
     )
 
 

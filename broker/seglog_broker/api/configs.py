@@ -119,12 +119,7 @@ class ConfigService(Service):
     _reconfigured: Callable[[BrokerConfig, dynamic_config.DynamicConfig], Steps[None]]
 
     def describe(
-        self,
-        resource: int,
-        name: str,
-        names: Collection[str] | None = None,
-        *,
-        actual: Mapping[str, str] | None = None,
+        self, resource: int, name: str, names: Collection[str] | None = None, *, actual: Mapping[str, str] | None = None
     ) -> list[ConfigEntry]:
         """One resource of a DescribeConfigs request; see ``describe_configs.describe``."""
         return describe(

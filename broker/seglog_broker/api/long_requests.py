@@ -74,8 +74,7 @@ class WaitingFetches:
             if len(request.partitions) > fetches.watched_a_turn:
                 await self._scheduler.turn()
             waiter.watch(
-                fetches.watch_lists(request.partitions[begin : begin + fetches.watched_a_turn]),
-                fetches.watching,
+                fetches.watch_lists(request.partitions[begin : begin + fetches.watched_a_turn]), fetches.watching
             )
 
     async def _is_at_the_end_in_turns(self, request: FetchRequest) -> bool:

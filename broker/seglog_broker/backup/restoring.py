@@ -167,12 +167,7 @@ def _pieces(files: list[FileEntry]) -> dict[str, list[_Piece]]:
 
 
 def _write_pieces(
-    fs: FileSystem,
-    destination: Destination,
-    name: str,
-    pieces: list[_Piece],
-    path: str,
-    progress: BytesDone,
+    fs: FileSystem, destination: Destination, name: str, pieces: list[_Piece], path: str, progress: BytesDone
 ) -> None:
     stream = _Stream(destination.read(name))
     for part, target, position in pieces:

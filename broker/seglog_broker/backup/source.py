@@ -156,12 +156,7 @@ def _source(fs: FileSystem, path: str, lengths: dict[str, int], problems: list[s
         if not found.is_directory:
             files.append(SourceFile(name, lengths.get(name, found.size), found.mtime_ms, found.inode))
     return Source(
-        path,
-        identity.get("cluster.id", ""),
-        identity.get("directory.id", ""),
-        topics,
-        tuple(files),
-        tuple(problems),
+        path, identity.get("cluster.id", ""), identity.get("directory.id", ""), topics, tuple(files), tuple(problems)
     )
 
 

@@ -9,14 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from seglog_broker.config.values import (
-    ALL_ADDRESSES,
-    PROTOCOLS,
-    Listener,
-    join_address,
-    split_address,
-    split_listener,
-)
+from seglog_broker.config.values import ALL_ADDRESSES, PROTOCOLS, Listener, join_address, split_address, split_listener
 from seglog_protocol.errors import InvalidConfigError
 
 if TYPE_CHECKING:

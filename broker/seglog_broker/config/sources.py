@@ -47,11 +47,7 @@ SECURITY_KEYS: Final[Mapping[str, str]] = {
 """How Kafka's keys of security begin that are refused, as to ignore them would leave something open; what to do."""
 
 REMOVED_BROKER_KEYS: Final = frozenset(
-    {
-        "log.message.format.version",
-        "log.message.downconversion.enable",
-        "log.message.timestamp.difference.max.ms",
-    }
+    {"log.message.format.version", "log.message.downconversion.enable", "log.message.timestamp.difference.max.ms"}
 )
 """Broker keys that Apache Kafka 4 no longer has."""
 

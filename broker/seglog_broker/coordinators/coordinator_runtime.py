@@ -216,12 +216,7 @@ class CoordinatorRuntime(Generic[MachineT]):
             answer(result)
 
     def _append(
-        self,
-        key: str,
-        records: Sequence[Encoded | Record],
-        decided: Outbox,
-        *,
-        is_urgent: bool = True,
+        self, key: str, records: Sequence[Encoded | Record], decided: Outbox, *, is_urgent: bool = True
     ) -> None:
         """Append records, those of ``_with_owed``; when they are durable, what was decided with them follows."""
         self._unwritten[key] = self._unwritten.get(key, 0) + 1
@@ -288,13 +283,7 @@ class CoordinatorRuntime(Generic[MachineT]):
         for waiting, key in list(self._waiting.items()):
             waiting.fail(_stopping(key))
 
-    def _note_written(
-        self,
-        key: str,
-        decided: Outbox,
-        deleted: Mapping[bytes, int],
-        error: SeglogError | None,
-    ) -> None:
+    def _note_written(self, key: str, decided: Outbox, deleted: Mapping[bytes, int], error: SeglogError | None) -> None:
         """Let ``decided`` follow from a write that has ended, of which the tombstones ``deleted`` were part."""
         if deleted and error is None and (owed := self._owed.get(key)) is not None:
             for of_record, removal in deleted.items():

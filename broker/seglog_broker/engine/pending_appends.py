@@ -22,13 +22,7 @@ from seglog_broker.storage.log.recompression import Recompression, recompress_sm
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
 from seglog_protocol import errors
 from seglog_protocol.internal_topics import is_internal
-from seglog_protocol.messages import (
-    Ack,
-    AppendPartition,
-    AppendReply,
-    AppendRequest,
-    AppendResult,
-)
+from seglog_protocol.messages import Ack, AppendPartition, AppendReply, AppendRequest, AppendResult
 from seglog_protocol.record_batch import LOG_OVERHEAD, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader, parse_header
 
 log = get_logger()

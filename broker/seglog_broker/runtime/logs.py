@@ -351,11 +351,7 @@ def _disarm(_logger: object, _method: str, event: structlog.typing.EventDict) ->
 
 def _say_lost(count: int) -> str:
     """The line in place of missing lines, made by the same processors."""
-    line: object = {
-        "event": LOST_EVENT,
-        "lines": count,
-        "reason": "standard error was not read, or did not take them",
-    }
+    line: object = {"event": LOST_EVENT, "lines": count, "reason": "standard error was not read, or did not take them"}
     for process in structlog.get_config()["processors"]:
         line = process(None, "error", line)
     return f"{line}\n"

@@ -72,12 +72,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="names and addresses by which clients reach the broker, beside localhost",
     )
     parser.add_argument(
-        "--client",
-        metavar="NAME",
-        action="extend",
-        nargs="+",
-        default=[],
-        help="a certificate for each of them",
+        "--client", metavar="NAME", action="extend", nargs="+", default=[], help="a certificate for each of them"
     )
     return parser
 

@@ -16,14 +16,7 @@ from seglog_protocol import messages as native_messages
 from seglog_protocol.errors import RemoteProtocolError, SeglogError
 from seglog_protocol.frame_receiver import FRAME_BYTES_MAX, FrameReceiver
 from seglog_protocol.frames import Frame, FrameReader, encode_packed_prefix
-from seglog_protocol.kafka import (
-    RequestHeader,
-    WireError,
-    messages,
-    read_request,
-    read_request_header,
-    write_response,
-)
+from seglog_protocol.kafka import RequestHeader, WireError, messages, read_request, read_request_header, write_response
 from seglog_protocol.kafka.definitions import apis
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import RESPONSE_BYTES_MIN, KafkaFrameReader

@@ -285,12 +285,7 @@ def _compacted(
 
 
 def _malformed(
-    batches: BatchColumns,
-    number: int,
-    error: CorruptRecordError | None,
-    topic: str,
-    partition: int,
-    size_limit: int,
+    batches: BatchColumns, number: int, error: CorruptRecordError | None, topic: str, partition: int, size_limit: int
 ) -> CorruptRecordError:
     """The error of ``decode_records`` for this batch."""
     header = batches.header(number)

@@ -89,10 +89,7 @@ class GroupConsumer(GroupConsumerBase, Consumer):
         return await self._run(look_up_committed(self.options.group, self.topic, partitions))
 
     async def commit_in_transaction(
-        self,
-        core: TransactionCore,
-        transaction: OpenTransaction,
-        offsets: Mapping[int, int] | Mapping[str, int] | None,
+        self, core: TransactionCore, transaction: OpenTransaction, offsets: Mapping[int, int] | Mapping[str, int] | None
     ) -> dict[int, int]:
         """As ``Transaction.commit_offsets``, which calls this; returns the offsets."""
         await self.loop.turn()

@@ -48,11 +48,7 @@ def names(kind: str, context: click.Context, incomplete: str) -> list[str]:
         server, security = connection_of(typed)
         seconds = float(os.environ.get(PATIENCE_VARIABLE, _SECONDS))
         with connect(
-            server,
-            connect_timeout=seconds,
-            request_timeout=seconds,
-            client_id="seglog-completion",
-            **security,
+            server, connect_timeout=seconds, request_timeout=seconds, client_id="seglog-completion", **security
         ) as client:
             return [name for name in _NAMES[kind](client) if name.startswith(incomplete) and name.isprintable()]
     except Exception:  # noqa: BLE001 - whatever it is, it must not be written into somebody's prompt

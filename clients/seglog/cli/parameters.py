@@ -91,7 +91,5 @@ def isolation(summary: str) -> Option:
 def until() -> Option:
     """``--until``."""
     return Option(
-        ["--until"],
-        metavar="OFFSET|TIME",
-        help="Each partition stops in front of its first record at or after this.",
+        ["--until"], metavar="OFFSET|TIME", help="Each partition stops in front of its first record at or after this."
     )

@@ -90,12 +90,7 @@ def _spark() -> list[click.Parameter]:
 
 def _job(name: str, help_text: str, *params: click.Parameter, **attributes: Any) -> Command:
     return Command(
-        name,
-        runs=run,
-        sets={"job": name},
-        help=f"{help_text}\n\n{_NEEDS}",
-        params=[*params, *_spark()],
-        **attributes,
+        name, runs=run, sets={"job": name}, help=f"{help_text}\n\n{_NEEDS}", params=[*params, *_spark()], **attributes
     )
 
 

@@ -153,12 +153,6 @@ COMMAND: Final = Group(
             times=PLACES,
             example="seglog topic truncate clicks --before -7d",
         ),
-        client_command(
-            "delete",
-            _delete,
-            "Delete a topic and its data.",
-            topic(),
-            yes(),
-        ),
+        client_command("delete", _delete, "Delete a topic and its data.", topic(), yes()),
     ],
 )

@@ -395,10 +395,7 @@ class GroupSession:
         return given, member
 
     def in_transaction(
-        self,
-        core: TransactionCore,
-        transaction: OpenTransaction,
-        offsets: Mapping[int, int] | Mapping[str, int] | None,
+        self, core: TransactionCore, transaction: OpenTransaction, offsets: Mapping[int, int] | Mapping[str, int] | None
     ) -> Conversation[dict[int, int]]:
         """Commit in a transaction, as ``Transaction.commit_offsets``; returns the offsets, for ``note_committed``."""
         if self._options.auto_commit:

@@ -75,9 +75,7 @@ def partition_counts(names: Sequence[str]) -> Conversation[dict[str, int]]:
     return counts
 
 
-def page(
-    request: messages.TopicsRequest,
-) -> Conversation[tuple[messages.TopicsReply, list[messages.TopicDescription]]]:
+def page(request: messages.TopicsRequest) -> Conversation[tuple[messages.TopicsReply, list[messages.TopicDescription]]]:
     """The reply to a request for topics, with their descriptions."""
     reply, payload = yield from ask(request, messages.TopicsReply, is_repeatable=True)
     return reply, messages.decode_descriptions(payload)

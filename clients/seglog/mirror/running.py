@@ -132,13 +132,7 @@ class Mirror:
     ) -> Outcome | None:
         """Copy until everything that was asked for is there; None if somebody asked to end before."""
         copier = Copier(
-            self.source,
-            self.target,
-            claim,
-            dict(positions),
-            self.plan.compression,
-            batch_bytes,
-            self.is_asked_to_end,
+            self.source, self.target, claim, dict(positions), self.plan.compression, batch_bytes, self.is_asked_to_end
         )
         begun, groups_at, check_at = self._copied, 0.0, 0.0
         try:

@@ -496,11 +496,7 @@ class _Temporary:
         self.path = tempfile.mkdtemp(prefix="seglog-")
         command = ["/bin/sh", "-c", 'read -r _; rm -rf -- "$0"', self.path]
         self._shell = subprocess.Popen(  # noqa: S603 - of ours
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
 
     def remove(self) -> None:

@@ -58,8 +58,7 @@ def security_of(
         if "://" in address:
             raise ValueError(f"{name} is HOST:PORT, not {address!r}: users and tls=True say what is spoken there")
     return Security(
-        None if users is None else Accounts(users, admins),
-        Certificates(*map(_host, (listen, kafka))) if tls else None,
+        None if users is None else Accounts(users, admins), Certificates(*map(_host, (listen, kafka))) if tls else None
     )
 
 

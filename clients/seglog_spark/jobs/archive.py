@@ -210,12 +210,7 @@ def _round(
     file_bytes = options.target_file_mb * 1024 * 1024
     plan = Plan(server_of(options), topic.name, file_bytes, options.accept_loss)
     task = ArchiveTask(
-        server_of(options),
-        folder,
-        options.compression,
-        options.durable_only,
-        options.accept_loss,
-        options.partition_by,
+        server_of(options), folder, options.compression, options.durable_only, options.accept_loss, options.partition_by
     )
     if manifest.planned:
         progress.say(f"first {count_of(len(manifest.planned), 'range')} that an earlier run did not finish")

@@ -124,10 +124,7 @@ def write_request(correlation_id: int, client_id: str | None, request: Request, 
     """The frame of a request, with its size. Raises UnsupportedVersion."""
     api = _api(request.API_KEY, version, correlation_id)
     header = messages.RequestHeader(
-        request_api_key=request.API_KEY,
-        request_api_version=version,
-        correlation_id=correlation_id,
-        client_id=client_id,
+        request_api_key=request.API_KEY, request_api_version=version, correlation_id=correlation_id, client_id=client_id
     )
     chunks: Chunks = []
     w = api.write_request_header(header, bytearray(_SIZE.size), chunks)

@@ -261,10 +261,7 @@ def _readers(
 
 _Assignor = Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], Steps[dict[str, Assignment]]]
 
-ASSIGNORS: Final[Mapping[str, _Assignor]] = {
-    "uniform": assign_uniform,
-    "range": assign_range,
-}
+ASSIGNORS: Final[Mapping[str, _Assignor]] = {"uniform": assign_uniform, "range": assign_range}
 """By the names that members ask for: the assignment of each member.
 
 ``partitions`` are the numbers of partitions of the topics that there are; others are not assigned."""

@@ -14,11 +14,7 @@ from seglog_broker.coordinators.groups.assignors import NOTHING
 from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
 from seglog_broker.coordinators.groups.consumer_core import REVOCATION, SESSION, ConsumerCore
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic, describe_member
-from seglog_broker.coordinators.groups.consumer_requests import (
-    ConsumerHeartbeat,
-    HeartbeatResult,
-    check_heartbeat,
-)
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, HeartbeatResult, check_heartbeat
 from seglog_broker.coordinators.groups.topics import Topics
 from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
 from seglog_protocol.errors import FencedMemberEpochError, GroupError, StaleMemberEpochError

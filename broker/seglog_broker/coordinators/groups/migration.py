@@ -31,11 +31,7 @@ UPGRADE_POLICIES: Final = frozenset({"upgrade", "bidirectional"})
 
 
 def upgraded(
-    group: ClassicGroup,
-    make: Callable[[], ConsumerGroup],
-    limits: Callable[[], Limits],
-    topics: Topics,
-    now: Now,
+    group: ClassicGroup, make: Callable[[], ConsumerGroup], limits: Callable[[], Limits], topics: Topics, now: Now
 ) -> Steps[ConsumerGroup]:
     """The group, of those that ``make`` makes, that is to take the place of ``group`` at once; nothing is decided here.
 

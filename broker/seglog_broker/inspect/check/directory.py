@@ -16,16 +16,7 @@ from seglog_broker.inspect.check.plan import CheckResult, PartitionContext
 from seglog_broker.inspect.check.repair import lift_read_only, repair_partition, tidy
 from seglog_broker.inspect.check.small_files import LEFT_OVER_SUFFIXES
 from seglog_broker.inspect.dump.directories import is_log_directory, is_partition_directory
-from seglog_broker.inspect.findings import (
-    Code,
-    Finding,
-    PartitionCounts,
-    Remaining,
-    Repaired,
-    Report,
-    Severity,
-    Totals,
-)
+from seglog_broker.inspect.findings import Code, Finding, PartitionCounts, Remaining, Repaired, Report, Severity, Totals
 from seglog_broker.storage.directory import identity
 from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids

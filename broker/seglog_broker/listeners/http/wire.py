@@ -261,11 +261,7 @@ class HttpWire(Wire):
         self._end_answer()
 
     def _whole(self, answer: Answer) -> bytes:
-        headers = [
-            ("Content-Type", answer.content_type),
-            ("Content-Length", str(len(answer.body))),
-            *answer.headers,
-        ]
+        headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
         if answer.is_last:
             headers.append(("Connection", "close"))
         head = self._head(answer.status, headers)

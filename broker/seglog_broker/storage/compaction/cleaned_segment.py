@@ -30,13 +30,7 @@ class CleanedSegment:
     """``<base>.log.cleaned``, indexes and checksum, appended to as if live. After an OSError only ``discard`` helps."""
 
     def __init__(
-        self,
-        fs: FileSystem,
-        directory: str,
-        base_offset: int,
-        *,
-        index_bytes_max: int,
-        index_interval: int,
+        self, fs: FileSystem, directory: str, base_offset: int, *, index_bytes_max: int, index_interval: int
     ) -> None:
         self._fs = fs
         self._handles = HandlePool(fs, _HANDLES_MAX)

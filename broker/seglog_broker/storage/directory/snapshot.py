@@ -127,11 +127,7 @@ class SnapshotWriter:
         self._lengths.pop(name, None)
 
     def finish(
-        self,
-        topics: Mapping[str, Topic],
-        directory: TopicRegistry,
-        offsets: SnapshotOffsets,
-        problems: Sequence[str],
+        self, topics: Mapping[str, Topic], directory: TopicRegistry, offsets: SnapshotOffsets, problems: Sequence[str]
     ) -> None:
         """Add the files of the log directory itself, whose registry is ``directory``.
 

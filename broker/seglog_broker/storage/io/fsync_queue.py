@@ -65,8 +65,7 @@ class KernelQueue:
         for number, descriptor in enumerate(descriptors):
             tells = (0, 0) if event is None or number < count - 1 else (_TELL_EVENT, event)
             _CONTROL.pack_into(
-                *(controls, number * _CONTROL.size),
-                *(number, 0, 0, command, 0, descriptor, 0, 0, 0, 0, *tells),
+                *(controls, number * _CONTROL.size), *(number, 0, 0, command, 0, descriptor, 0, 0, 0, 0, *tells)
             )
         begins = ctypes.addressof(controls)
         pointers = (ctypes.c_void_p * count)(*range(begins, begins + _CONTROL.size * count, _CONTROL.size))

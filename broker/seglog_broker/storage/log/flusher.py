@@ -156,12 +156,7 @@ class LogFlusher:
         return flush
 
     def _flush_of(
-        self,
-        segments: Sequence[Segment],
-        end_offset: int,
-        *,
-        with_derived: bool = False,
-        others: Sequence[str] = (),
+        self, segments: Sequence[Segment], end_offset: int, *, with_derived: bool = False, others: Sequence[str] = ()
     ) -> Flush:
         assert not self._is_flushing, "one flush of a log at a time"
         derived: list[DerivedFile] = []

@@ -292,13 +292,7 @@ class _Loader:
         return is_there and self._log.segments.size_between(number, number + 1) > 0
 
     def _recover(
-        self,
-        recovery_point: int,
-        log_start: int,
-        progress: Progress | None,
-        *,
-        held_end: int,
-        is_exact: bool,
+        self, recovery_point: int, log_start: int, progress: Progress | None, *, held_end: int, is_exact: bool
     ) -> tuple[RecoveryReport, Replaying]:
         """Read the segments from ``recovery_point`` on, once: for the log, its indexes and its producers.
 

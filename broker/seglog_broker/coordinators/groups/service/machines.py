@@ -28,12 +28,7 @@ from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
-from seglog_protocol.errors import (
-    GroupError,
-    InconsistentGroupProtocolError,
-    UnknownGroupError,
-    UnknownMemberError,
-)
+from seglog_protocol.errors import GroupError, InconsistentGroupProtocolError, UnknownGroupError, UnknownMemberError
 from seglog_protocol.steps import Steps
 from seglog_protocol.texts import first_of
 

@@ -517,6 +517,5 @@ def _unknown(transactional_id: str) -> errors.UnknownTransactionalIdError:
 
 def _try_again(transactional_id: str) -> errors.ConcurrentTransactionsError:
     return errors.ConcurrentTransactionsError(
-        f"the last transaction of {transactional_id[:100]} is being ended: try again",
-        transactional_id=transactional_id,
+        f"the last transaction of {transactional_id[:100]} is being ended: try again", transactional_id=transactional_id
     )

@@ -182,10 +182,7 @@ async def _results(
     """The results of all resources, as structs of ``kind``: each of the two apis has its own."""
     return [
         kind(
-            error_code=failure.code,
-            error_message=failure.message,
-            resource_type=item.resource,
-            resource_name=item.name,
+            error_code=failure.code, error_message=failure.message, resource_type=item.resource, resource_name=item.name
         )
         async for item, failure in in_turns(context, zip(asked, failures, strict=True))
     ]

@@ -22,12 +22,7 @@ from seglog_broker.runtime.budget import Turns
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
-from seglog_protocol.messages import (
-    OffsetsReply,
-    TruncatePartition,
-    TruncateReply,
-    TruncateRequest,
-)
+from seglog_protocol.messages import OffsetsReply, TruncatePartition, TruncateReply, TruncateRequest
 from seglog_protocol.steps import in_turns_of
 
 _HIGH_WATERMARK: Final = -1

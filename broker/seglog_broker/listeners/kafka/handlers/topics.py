@@ -241,10 +241,7 @@ def _undescribed(name: str) -> _DescribedTopic:
     if why_invalid_topic(name) is not None:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
     return _DescribedTopic(
-        error_code=code,
-        name=name,
-        is_internal=is_internal(name),
-        topic_authorized_operations=cluster.TOPIC_OPERATIONS,
+        error_code=code, name=name, is_internal=is_internal(name), topic_authorized_operations=cluster.TOPIC_OPERATIONS
     )
 
 
