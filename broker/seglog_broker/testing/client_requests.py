@@ -14,7 +14,7 @@ import msgspec
 from seglog_broker.listeners.kafka.error_responses import error_response
 from seglog_protocol import messages as native_messages
 from seglog_protocol.errors import RemoteProtocolError, SeglogError
-from seglog_protocol.frame_receiver import FRAME_BYTES_MAX, FrameReceiver
+from seglog_protocol.frame_receiver import FRAME_BYTES_MAX, LENGTH_SIZE, FrameReceiver
 from seglog_protocol.frames import Frame, FrameReader, encode_packed_prefix
 from seglog_protocol.kafka import RequestHeader, WireError, messages, read_request, read_request_header, write_response
 from seglog_protocol.kafka.definitions import apis
@@ -22,7 +22,8 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import RESPONSE_BYTES_MIN, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request as KafkaRequest
 from seglog_protocol.kafka.structs import Struct
-from seglog_protocol.messages import AppendRequest, HelloRequest, Message, Request, open_request, pack_reply
+from seglog_protocol.messages import AppendRequest, HelloRequest, KafkaReply, Message, Request, open_request, pack_reply
+from seglog_protocol.messages import KafkaRequest as CarriedRequest
 
 TopicName = Callable[[bytes], str | None]
 """The name of a topic by the sixteen bytes of its id; None if there is none."""
@@ -110,9 +111,26 @@ class NativeClientRequest(ClientRequest):
         """As ``ClientRequest.reader``."""
         return FrameReader()
 
-    def is_answered_by(self, frame: Frame) -> bool:
+    def is_answered_by(self, frame: Any) -> bool:
         """As ``ClientRequest.is_answered_by``."""
-        return frame.header.get("id") == self._request_id
+        return bool(frame.header.get("id") == self._request_id)
+
+
+class CarriedClientRequest(KafkaClientRequest):
+    """A request of Kafka's wire within a native one: it fails as on Kafka's."""
+
+    def __init__(self, request_id: int, payload: memoryview) -> None:
+        header = read_request_header(payload)
+        super().__init__(header, read_request(header, payload))
+        self._request_id = request_id
+
+    def refusal(self, error: ErrorCode) -> bytes:
+        """The frame that answers it with ``error``, within a native reply."""
+        response = super().refusal(error)[LENGTH_SIZE:]
+        return encode_packed_prefix(pack_reply(self._request_id, KafkaReply()), len(response)) + response
+
+    reader = NativeClientRequest.reader
+    is_answered_by = NativeClientRequest.is_answered_by
 
 
 def open_frame(frame: Frame | memoryview) -> ClientRequest | None:
@@ -122,6 +140,8 @@ def open_frame(frame: Frame | memoryview) -> ClientRequest | None:
             header = read_request_header(frame)
             return KafkaClientRequest(header, read_request(header, frame))
         found = open_request(frame.packed)
+        if isinstance(found.request, CarriedRequest):
+            return CarriedClientRequest(found.request_id, frame.payload)
     except (RemoteProtocolError, WireError):
         return None
     return None if isinstance(found.request, SeglogError) else NativeClientRequest(found.request_id, found.request)

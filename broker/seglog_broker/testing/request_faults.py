@@ -29,7 +29,7 @@ from seglog_broker.storage.io.filesystem import Buffer, File
 from seglog_broker.testing.client_requests import ClientRequest, open_frame
 from seglog_protocol.errors import BY_CODE, SeglogError, UnknownMemberError
 from seglog_protocol.kafka.error_codes import ErrorCode
-from seglog_protocol.messages import REQUESTS, AuthenticateRequest
+from seglog_protocol.messages import REQUESTS, AuthenticateRequest, KafkaRequest
 from seglog_protocol.texts import first_of
 
 FaultT = TypeVar("FaultT", bound="Fault")
@@ -346,6 +346,8 @@ class RequestFaults(Faults):
 # --- Names ------------------------------------------------------------------------------------------------------------
 
 _KAFKA_APIS: Final = frozenset(api.name for api in APIS.values())
+_NATIVE_APIS: Final = REQUESTS.keys() - {KafkaRequest.api}
+"""What is carried by that one is called as on Kafka's wire."""
 
 
 def _check_name(what: str, name: object) -> None:
@@ -362,8 +364,8 @@ def _check_times(times: object) -> None:
 
 def _check_api(api: str) -> None:
     _check_name("api", api)
-    if api not in _KAFKA_APIS and api not in REQUESTS:
-        raise ValueError(f"no api is called {api!r}{_nearest(api, [*_KAFKA_APIS, *REQUESTS])}")
+    if api not in _KAFKA_APIS and api not in _NATIVE_APIS:
+        raise ValueError(f"no api is called {api!r}{_nearest(api, [*_KAFKA_APIS, *_NATIVE_APIS])}")
 
 
 def _kafka_error(api: str, error: object) -> ErrorCode:

@@ -15,14 +15,17 @@ FOR_TESTS: Final[Mapping[str, str]] = {
     "connection.failed.authentication.delay.ms": "0",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1",
+    "group.share.assignment.interval.ms": "0",
     "offsets.topic.num.partitions": "1",
     "seglog.http.listen": "",
+    "share.coordinator.state.topic.num.partitions": "1",
     "seglog.log.level": "info",
 }
 """Where the default of a broker would only make tests slow.
 
 A failed login is answered at once, a new group does not wait for further members, members may have short sessions and
-with them frequent heartbeats, and offsets are committed to one partition. There is no HTTP: they run side by side.
+with them frequent heartbeats, share groups assign at once, and what groups commit is in one partition. There is no
+HTTP: they run side by side.
 """
 
 

@@ -167,6 +167,20 @@ async def test_a_queue_goes_on_when_the_broker_has_restarted(connect: Connect) -
                 await queue.flush()
 
 
+async def test_a_test_refuses_an_acknowledgement(client: Any, broker: Broker) -> None:
+    """Faults meet requests of Kafka's wire within native ones by Kafka's names."""
+    await send(client, "a")
+    async with queue_of(client, "refused") as queue:
+        with await queue.get(LONG):
+            fault = broker.fail_next("ShareAcknowledge", "KAFKA_STORAGE_ERROR")
+        with pytest.raises(seglog.JobLost, match="a test asked for it"):
+            await queue.flush()
+        assert fault.met == 1
+        again = await queue.get(LONG)
+        again.accept()
+        await queue.flush()
+
+
 async def test_two_members_share_the_jobs(client: Any) -> None:
     await send(client, *map(str, range(50)))
     seen: list[bytes] = []

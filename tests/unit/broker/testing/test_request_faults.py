@@ -287,7 +287,8 @@ async def test_every_api_of_kafka_fails_by_its_name() -> None:
 async def test_every_native_api_fails_by_its_name() -> None:
     async with faulty_wire(WIRES[0]) as (served, faults):
         peer = await served._served.greeted()
-        for number, request in enumerate([*WHOLE, *(request for request, _ in EACH.values())]):
+        asked = [request for request in (*WHOLE, *(request for request, _ in EACH.values())) if request.api != "kafka"]
+        for number, request in enumerate(asked):  # what that one carries fails by Kafka's name
             fault = faults.fail_next(request.api, "DISK_FULL")
             await peer.send(number, request)
             assert "DISK_FULL" in str((await peer.receive()).header)
