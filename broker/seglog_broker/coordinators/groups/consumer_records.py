@@ -147,7 +147,7 @@ def read_record(kinds: Kinds, record: Record) -> Steps[tuple[RecordKey, Value] |
         case RecordType.REGULAR_EXPRESSION:
             return key, MatchedTopics(frozenset(read.topics), read.timestamp)
         case RecordType.SHARED_TOPICS:
-            return key, _read_shared(read)
+            return key, (yield from _read_shared(read))
         case RecordType.PARTITION_METADATA:
             return key, NOTHING  # it matters that there is a record
 
@@ -273,10 +273,11 @@ def _shared_value(shared: SharedTopics) -> _State:
     """How far the state of share partitions is."""
 
     def named(topics: ByTopic) -> list[_State.TopicPartitionsInfo]:
-        return [
-            _State.TopicPartitionsInfo(topic_id=topic, topic_name=name, partitions=sorted(numbers))
-            for topic, (name, numbers) in sorted(topics.items())
-        ]
+        def of(topic: bytes) -> _State.TopicPartitionsInfo:
+            name, numbers = topics[topic]
+            return _State.TopicPartitionsInfo(topic_id=topic, topic_name=name, partitions=sorted(numbers))
+
+        return cast("list[_State.TopicPartitionsInfo]", Each(sorted(topics), of))
 
     deleting = [_State.TopicInfo(topic_id=topic, topic_name=name) for topic, name in sorted(shared.deleting.items())]
     return _State(
@@ -286,14 +287,22 @@ def _shared_value(shared: SharedTopics) -> _State:
     )
 
 
-def _read_shared(value: _State) -> SharedTopics:
+def _read_shared(value: _State) -> Steps[SharedTopics]:
     """The inverse of ``_shared_value``."""
-    initializing, initialized = (
-        {bytes(topic.topic_id): NamedPartitions(topic.topic_name, frozenset(topic.partitions)) for topic in topics}
-        for topics in (value.initializing_topics, value.initialized_topics)
-    )
+    initializing = yield from _read_named(value.initializing_topics)
+    initialized = yield from _read_named(value.initialized_topics)
     deleting = {bytes(topic.topic_id): topic.topic_name for topic in value.deleting_topics}
     return SharedTopics(initializing, initialized, deleting)
+
+
+def _read_named(topics: Iterable[_State.TopicPartitionsInfo]) -> Steps[dict[bytes, NamedPartitions]]:
+    named: dict[bytes, NamedPartitions] = {}
+    pace = Pace()
+    for topic in topics:
+        named[bytes(topic.topic_id)] = NamedPartitions(topic.topic_name, frozenset(topic.partitions))
+        if pace.is_due(1 + len(topic.partitions)):
+            yield
+    return named
 
 
 def topics_in(record: Record) -> int:

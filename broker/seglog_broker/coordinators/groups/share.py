@@ -7,6 +7,7 @@ their state made; then they are ``initialized``, and the next heartbeat begins a
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from seglog_broker.coordinators.deadlines import Deadlines
@@ -206,12 +207,12 @@ class ShareGroup(AssignedGroup):
         self._last_seen[member_id] = now.monotonic_ms
         self._sessions.set(member_id, now.monotonic_ms + settings.session_ms)
         epoch = state.group_epoch
-        if topics != said.topics or self._has_unassigned():
+        if topics != said.topics or (yield from self._has_unassigned()):
             self._epochs.begin()
         since_ms = now.wall_ms - state.assigned_ms
         yield from self._epochs.settled(now, may_assign=not 0 <= since_ms < settings.assignment_interval_ms)
         yield from self._initialize(now)
-        member = self._reconciled(self._find(member_id), is_other_epoch=state.group_epoch != epoch)
+        member = yield from self._reconciled(member_id, is_other_epoch=state.group_epoch != epoch)
         assigned = member.progress.assigned
         is_told = request.topics is not None or request.member_epoch == JOINING_EPOCH
         if not is_told and assigned == before.progress.assigned:
@@ -246,18 +247,25 @@ class ShareGroup(AssignedGroup):
             )
         return member
 
-    def _reconciled(self, member: Member, *, is_other_epoch: bool) -> Member:
+    def _reconciled(self, member_id: str, *, is_other_epoch: bool) -> Steps[Member]:
         """A member with its target assignment, of topics to which it subscribes."""
-        state, progress = self._state, member.progress
-        if progress.epoch == state.assignment_epoch and not is_other_epoch:
-            return member
-        target = state.targets.get(member.member_id, NOTHING)
-        names = member.subscription.topics
-        if any(self._topics.name(topic) not in names for topic in target):
-            target = {topic: numbers for topic, numbers in target.items() if self._topics.name(topic) in names}
-        previous = progress.previous_epoch if progress.epoch == state.assignment_epoch else progress.epoch
-        member = member._replace(progress=Progress(state.assignment_epoch, previous, assigned=target))
-        state.put_member(member)
+        state, member = self._state, self._find(member_id)
+        while member.epoch != state.assignment_epoch or is_other_epoch:
+            target, names, epoch = state.targets.get(member_id, NOTHING), member.subscription.topics, member.epoch
+            assigned: dict[bytes, frozenset[int]] = {}
+            pace = Pace()
+            for topic, numbers in target.items():
+                if self._topics.name(topic) in names:
+                    assigned[topic] = numbers
+                if pace.is_due():
+                    yield
+            if target is not state.targets.get(member_id, NOTHING):
+                continue  # there is another one by now
+            previous = member.progress.previous_epoch if epoch == state.assignment_epoch else epoch
+            kept = target if len(assigned) == len(target) else assigned
+            member = self._find(member_id)._replace(progress=Progress(state.assignment_epoch, previous, assigned=kept))
+            state.put_member(member)
+            break
         return member
 
     # --- Assigning ----------------------------------------------------------------------------------------------------
@@ -268,105 +276,145 @@ class ShareGroup(AssignedGroup):
         known = self.shared.initialized
         return assign_simple(subscribers, {topic: known[topic].partitions for topic in known.keys() & sizes.keys()})
 
-    def _has_unassigned(self) -> bool:
+    def _has_unassigned(self) -> Steps[bool]:
         """True if share partitions of topics that are read were initialized after the last assignment."""
         state, shared = self._state, self.shared
-        if state.assignment_epoch < state.group_epoch or self._assigned == (state.assignment_epoch, shared):
+        seen = state.assignment_epoch, shared
+        if state.assignment_epoch < state.group_epoch or self._assigned == seen:
             return False
         assigned: dict[bytes, set[int]] = {}
-        for target in state.targets.values():
+        pace = Pace()
+        for target in list(state.targets.values()):
             for topic, numbers in target.items():
                 assigned.setdefault(topic, set()).update(numbers)
-        for topic, (_, numbers) in shared.initialized.items():
-            if self._topics.name(topic) in self.subscribed_topics and assigned.get(topic, set()) != set(numbers):
-                return True
-        self._assigned = state.assignment_epoch, shared
+                if pace.is_due(len(numbers)):
+                    yield
+        for topic, (_, initialized) in shared.initialized.items():
+            if self._topics.name(topic) in self.subscribed_topics and assigned.get(topic, set()) != set(initialized):
+                return state.assignment_epoch == state.group_epoch  # else another request has begun an epoch
+            if pace.is_due():
+                yield
+        self._assigned = seen
         return False
 
     # --- The state of share partitions --------------------------------------------------------------------------------
 
     def _initialize(self, now: Now) -> Steps[None]:
         """Have the state made of partitions that members subscribe to and that have none."""
-        seen = self._topics.version, self._state.group_epoch, self.shared
-        if seen == self._seen:
+        while (seen := (self._topics.version, self._state.group_epoch, self.shared)) != self._seen:
+            shared = self.shared
+            missing, starts = yield from self._missing(now)
+            changed = yield from shared.with_initializing(missing)
+            if self.shared is not shared:
+                continue  # another request has asked for some of them
+            if not missing:
+                self._seen = None if shared.initializing else seen
+                return
+            self._state.set_shared(changed)
+            self._asked_ms.update(dict.fromkeys(missing, now.monotonic_ms))
+            self.outbox.effects.append(Initialize(self.key, self._state.group_epoch, starts))
             return
+
+    def _missing(self, now: Now) -> Steps[tuple[dict[bytes, NamedPartitions], dict[bytes, dict[int, int]]]]:
+        """Partitions that members subscribe to, without those for whose state it was asked not long ago.
+
+        Then where each is to begin, by topic id. As in Kafka, partitions that a topic gets later are read from their
+        beginning. A topic of which nothing was initialized is a new one, even if Kafka, after a stop in between, would
+        read that from its beginning.
+        """
         missing: dict[bytes, NamedPartitions] = {}
-        pace = Pace()
+        starts: dict[bytes, dict[int, int]] = {}
+        shared, pace = self.shared, Pace()
         for name in list(self.subscribed_topics):
             topic = self._topics.find(name)
-            if topic is not None and len(known := self._known(topic.topic_id, now)) < topic.partitions:
-                missing[topic.topic_id] = NamedPartitions(name, frozenset(range(topic.partitions)) - known)
+            if topic is not None:
+                topic_id, asked_ms = topic.topic_id, self._asked_ms.get(topic.topic_id, now.monotonic_ms - RETRY_MS)
+                known = _numbers(shared.initialized, topic_id)
+                start = 0 if known else NO_OFFSET
+                if now.monotonic_ms - asked_ms < RETRY_MS:
+                    known |= _numbers(shared.initializing, topic_id)
+                if len(known) < topic.partitions:
+                    numbers = frozenset(range(topic.partitions)) - known
+                    missing[topic_id] = NamedPartitions(name, numbers)
+                    starts[topic_id] = dict.fromkeys(numbers, start)
             if pace.is_due(1 if topic is None else topic.partitions):
                 yield
-        for topic_id, named in list(missing.items()):  # another request may have asked for it between two steps
-            missing[topic_id] = named._replace(partitions=named.partitions - self._known(topic_id, now))
-            if not missing[topic_id].partitions:
-                del missing[topic_id]
-        if not missing:
-            self._seen = None if self.shared.initializing else seen
-            return
-        # As in Kafka, partitions that a topic gets later are read from their beginning. A topic of which nothing was
-        # initialized is a new one, even if Kafka, after a stop in between, would read that from its beginning, too.
-        starts = {
-            topic: dict.fromkeys(sorted(numbers), 0 if topic in self.shared.initialized else NO_OFFSET)
-            for topic, (_, numbers) in missing.items()
-        }
-        self._note_initializing(missing, now)
-        self.outbox.effects.append(Initialize(self.key, self._state.group_epoch, starts))
+        return missing, starts
 
-    def _known(self, topic: bytes, now: Now) -> frozenset[int]:
-        """The partitions of a topic that have a state, or for which it was asked not long ago."""
-        shared, asked_ms = self.shared, self._asked_ms.get(topic)
-        known = shared.initialized[topic].partitions if topic in shared.initialized else frozenset[int]()
-        if topic in shared.initializing and asked_ms is not None and now.monotonic_ms - asked_ms < RETRY_MS:
-            known |= shared.initializing[topic].partitions
-        return known
-
-    def _note_initializing(self, partitions: ByTopic, now: Now) -> None:
-        self._state.set_shared(self.shared.with_initializing(partitions))
-        self._asked_ms.update(dict.fromkeys(partitions, now.monotonic_ms))
-
-    def begin_initializing(self, partitions: Mapping[bytes, Collection[int]], now: Now) -> None:
-        """Note that the state of these partitions, by the ids of topics that there are, is to be made, or made anew."""
-        self._note_initializing(self._named(partitions), now)
-        self._state.journal.append()
-
-    def _named(self, partitions: Mapping[bytes, Collection[int]]) -> ByTopic:
-        """Partitions with the names of their topics, of those that there are."""
-        names = {topic: self._topics.name(topic) for topic in partitions}
-        return {topic: NamedPartitions(name, frozenset(partitions[topic])) for topic, name in names.items() if name}
-
-    def end_initializing(self, partitions: Mapping[bytes, Collection[int]], *, is_done: bool) -> None:
-        """Note that the state of these partitions, by topic id, is made, or could not be: then it is tried again."""
-        shared = self.shared.without_initializing(partitions)
-        if is_done:
-            shared = shared.with_initialized(self._named(partitions))
-        self._state.set_shared(shared)
-        self._state.journal.append()
-
-    def begin_deleting(self, topics: Collection[bytes] | None = None) -> dict[bytes, frozenset[int]]:
-        """Note that the state of topics, None: of all, is being deleted; the partitions that may have one."""
-        shared = self.shared
-        found = shared.partitions(topics)
-        for topic, name in shared.deleting.items():  # from a deletion that did not end
-            size = self._topics.find(name)
-            if size is not None and size.topic_id == topic and (topics is None or topic in topics):
-                found[topic] = found.get(topic, frozenset()).union(range(size.partitions))
-        if found:
-            self._state.set_shared(shared.with_deleting(found))
+    def _change(self, change: Callable[[SharedTopics], Steps[SharedTopics]]) -> Steps[None]:
+        """Decide what ``change`` makes of the share partitions, which stay the same meanwhile."""
+        while True:
+            shared = self.shared
+            changed = yield from change(shared)
+            if self.shared is shared:
+                break
+        if changed != shared:
+            self._state.set_shared(changed)
             self._state.journal.append()
+
+    def _named(self, partitions: Mapping[bytes, Iterable[int]]) -> Steps[ByTopic]:
+        """Partitions with the names of their topics; empty for a topic that is gone."""
+        named: dict[bytes, NamedPartitions] = {}
+        pace = Pace()
+        for topic, numbers in partitions.items():
+            named[topic] = NamedPartitions(self._topics.name(topic) or "", frozenset(numbers))
+            if pace.is_due(1 + len(named[topic].partitions)):
+                yield
+        return named
+
+    def begin_initializing(self, partitions: Mapping[bytes, Iterable[int]], now: Now) -> Steps[None]:
+        """Note that the state of these partitions, by topic id, is to be made, or made anew."""
+        named = yield from self._named(partitions)
+        yield from self._change(lambda shared: shared.with_initializing(named))
+        self._asked_ms.update(dict.fromkeys(named, now.monotonic_ms))
+
+    def end_initializing(self, partitions: Mapping[bytes, Iterable[int]], *, is_done: bool) -> Steps[None]:
+        """Note that the state of these partitions, by topic id, is made, or could not be: then it is tried again."""
+        named = yield from self._named(partitions)
+        there = {topic: known for topic, known in named.items() if known.name}
+
+        def change(shared: SharedTopics) -> Steps[SharedTopics]:
+            left = yield from shared.without_initializing(named)
+            return (yield from left.with_initialized(there)) if is_done else left
+
+        yield from self._change(change)
+
+    def begin_deleting(self, topics: AbstractSet[bytes] | None = None) -> Steps[ByTopic]:
+        """Note that the state of topics, None: of all, is being deleted; the partitions that may have one."""
+        found: dict[bytes, NamedPartitions] = {}
+
+        def change(shared: SharedTopics) -> Steps[SharedTopics]:
+            found.clear()
+            found.update((yield from shared.partitions(topics)))
+            for topic, name in shared.deleting.items():  # from a deletion that did not end
+                size = self._topics.find(name)
+                if size is not None and size.topic_id == topic and (topics is None or topic in topics):
+                    found[topic] = NamedPartitions(name, _numbers(found, topic).union(range(size.partitions)))
+            return shared.with_deleting(found)
+
+        yield from self._change(change)
         return found
 
-    def forget_gone_topics(self) -> None:
+    def forget_gone_topics(self) -> Steps[None]:
         """Note that the state of topics that were deleted since goes with them."""
-        known = (*self.shared.initializing, *self.shared.initialized, *self.shared.deleting)
-        if gone := [topic for topic in known if self._topics.name(topic) is None]:
-            self.forget_topics(gone)
+        gone: set[bytes] = set()
+        pace = Pace()
+        for topic in [topic for known in self.shared for topic in known]:
+            if self._topics.name(topic) is None:
+                gone.add(topic)
+            if pace.is_due():
+                yield
+        if gone:
+            yield from self.forget_topics(gone)
 
-    def forget_topics(self, topics: Collection[bytes]) -> None:
+    def forget_topics(self, topics: AbstractSet[bytes]) -> Steps[None]:
         """Note that the state of topics is deleted."""
-        self._state.set_shared(self.shared.without(topics))
-        self._state.journal.append()
+
+        def change(shared: SharedTopics) -> Steps[SharedTopics]:
+            yield
+            return shared.without(topics)
+
+        return self._change(change)
 
     # --- What is of other kinds of groups -----------------------------------------------------------------------------
 
@@ -420,3 +468,8 @@ class ShareGroup(AssignedGroup):
             self._sessions.set(member.member_id, now.monotonic_ms + self._settings().session_ms)
         if self.is_empty:
             self._empty_since_ms = now.wall_ms
+
+
+def _numbers(topics: ByTopic, topic: bytes) -> frozenset[int]:
+    known = topics.get(topic)
+    return frozenset() if known is None else known.partitions

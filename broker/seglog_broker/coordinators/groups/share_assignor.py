@@ -18,65 +18,71 @@ def assign_simple(
     """Partitions for each member, of the topics that it reads; ``partitions`` are those that may be assigned."""
     members = sorted(subscribers)
     pace = Pace()
-    held: dict[str, set[_Partition]] = {}
+    held: dict[str, dict[bytes, set[int]]] = {}
     for member in members:
         read, assigned = subscribers[member].topics, subscribers[member].assigned
-        kept = read & assigned.keys() & partitions.keys()
-        held[member] = {(topic, number) for topic in kept for number in assigned[topic] & partitions[topic]}
-        if pace.is_due(1 + len(held[member])):
-            yield
+        held[member] = kept = {}
+        for topic in sorted(read & assigned.keys() & partitions.keys()):
+            kept[topic] = set(assigned[topic] & partitions[topic])
+            if pace.is_due(1 + len(assigned[topic])):
+                yield
     read = frozenset[bytes]().union(*(subscriber.topics for subscriber in subscribers.values()))
     topics = sorted(topic for topic in read if partitions.get(topic))
     if len({subscriber.topics for subscriber in subscribers.values()}) == 1:
-        yield from _share_out(
-            [(topic, number) for topic in topics for number in sorted(partitions[topic])], members, held
-        )
+        yield from _share_out(topics, partitions, members, held)
         topics = []
     for topic in topics:
         readers = [member for member in members if topic in subscribers[member].topics]
-        yield from _share_out([(topic, number) for number in sorted(partitions[topic])], readers, held)
+        yield from _share_out([topic], partitions, readers, held)
         if pace.is_due(len(members)):
             yield
     made: dict[str, Assignment] = {}
     for member in members:
-        numbers: dict[bytes, set[int]] = {}
-        for topic, number in held[member]:
-            numbers.setdefault(topic, set()).add(number)
-        made[member] = {topic: frozenset(numbers[topic]) for topic in sorted(numbers)}
-        if pace.is_due(1 + len(held[member])):
-            yield
+        given: dict[bytes, frozenset[int]] = {}
+        for topic in sorted(held[member]):
+            if held[member][topic]:
+                given[topic] = frozenset(held[member][topic])
+            if pace.is_due(1 + len(held[member][topic])):
+                yield
+        made[member] = given
     return made
 
 
 def _share_out(
-    targets: Sequence[_Partition], members: Sequence[str], held: Mapping[str, set[_Partition]]
+    topics: Sequence[bytes],
+    partitions: Mapping[bytes, frozenset[int]],
+    members: Sequence[str],
+    held: Mapping[str, dict[bytes, set[int]]],
 ) -> Steps[None]:
-    """Change what ``members`` hold of ``targets``, so that all of these are held, and by about equally many."""
-    sharing = -(-len(members) // len(targets)) if targets else 0  # how many members each partition is to have
-    total = sharing * len(targets)
-    holders: dict[_Partition, set[int]] = {target: set() for target in targets}
-    wanted: list[int] = []
-    counts: list[int] = []
+    """Change what ``members`` hold of topics, so that all partitions are held, and by about equally many."""
+    holders: dict[_Partition, list[int]] = {}  # numbers of members
     pace = Pace()
+    for topic in topics:
+        for number in sorted(partitions[topic]):
+            holders[topic, number] = []
+        if pace.is_due(len(partitions[topic])):
+            yield
+    sharing = -(-len(members) // len(holders)) if holders else 0  # how many members each partition is to have
+    total = sharing * len(holders)
+    hungry: list[int] = []
+    wanted: list[int] = []
     for place, member in enumerate(members):
         wanted.append(-(-total * (place + 1) // len(members)) + (-total * place // len(members)))
-        own = sorted(held[member] & holders.keys())
-        held[member].difference_update(own[wanted[place] :])
-        for target in own[: wanted[place]]:
-            holders[target].add(place)
-        counts.append(min(len(own), wanted[place]))
-        if pace.is_due(1 + len(own)):
-            yield
-    for target, places in holders.items():
-        for place in sorted(places)[sharing:]:
-            places.discard(place)
-            held[members[place]].discard(target)
-            counts[place] -= 1
-        if pace.is_due(1 + len(places)):
-            yield
-    hungry = [place for place in range(len(members)) if counts[place] < wanted[place]]
+        kept = held[member]
+        for topic in topics if len(topics) == 1 else list(kept):
+            for number in sorted(kept.get(topic, ())):
+                places = holders[topic, number]
+                if wanted[place] and len(places) < sharing:
+                    places.append(place)
+                    wanted[place] -= 1
+                else:
+                    kept[topic].remove(number)
+            if pace.is_due(1 + len(kept.get(topic, ()))):
+                yield
+        if wanted[place]:
+            hungry.append(place)
     turn = 0
-    for target, places in holders.items():
+    for (topic, number), places in holders.items():
         passed = 0
         while len(places) < sharing and passed < len(hungry):
             turn %= len(hungry)
@@ -84,11 +90,11 @@ def _share_out(
             if place in places:
                 turn, passed = turn + 1, passed + 1
                 continue
-            places.add(place)
-            held[members[place]].add(target)
-            counts[place] += 1
+            places.append(place)
+            held[members[place]].setdefault(topic, set()).add(number)
+            wanted[place] -= 1
             passed = 0
-            if counts[place] < wanted[place]:
+            if wanted[place]:
                 turn += 1
             else:
                 hungry.pop(turn)

@@ -1,10 +1,17 @@
-"""How far the state of the partitions of a share group is, which is made before members are assigned them."""
+"""How far the state of the partitions of a share group is, which is made before members are assigned them.
 
-from collections.abc import Collection, Mapping
+There may be very many topics: what goes through all of them is done in steps.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from seglog_broker.coordinators.groups.group_memory import NUMBER_BYTES, TOPIC_BYTES
+from seglog_protocol.steps import Pace, Steps
+
+KeptT = TypeVar("KeptT")
 
 
 class NamedPartitions(NamedTuple):
@@ -35,49 +42,60 @@ class SharedTopics(NamedTuple):
         sizes = (2 * TOPIC_BYTES + len(topic.name) + NUMBER_BYTES * len(topic.partitions) for topic in topics)
         return sum(sizes) + sum(TOPIC_BYTES + len(name) for name in self.deleting.values())
 
-    def partitions(self, topics: Collection[bytes] | None = None) -> dict[bytes, frozenset[int]]:
+    def partitions(self, topics: AbstractSet[bytes] | None = None) -> Steps[dict[bytes, NamedPartitions]]:
         """Those that have, or may have, a state, of some topics; None: of all."""
-        found: dict[bytes, frozenset[int]] = {}
+        found: dict[bytes, NamedPartitions] = {}
         for known in (self.initializing, self.initialized):
-            for topic in known if topics is None else known.keys() & topics:
-                found[topic] = found.get(topic, frozenset()) | known[topic].partitions
+            chosen = known if topics is None else {topic: known[topic] for topic in known.keys() & topics}
+            found = yield from _added(found, chosen)
         return found
 
-    def with_initializing(self, partitions: ByTopic) -> "SharedTopics":
+    def with_initializing(self, partitions: ByTopic) -> "Steps[SharedTopics]":
         """With the state of more partitions being made, which is not deleted any more."""
-        deleting = {topic: name for topic, name in self.deleting.items() if topic not in partitions}
-        return SharedTopics(_added(self.initializing, partitions), self.initialized, deleting)
+        initializing = yield from _added(self.initializing, partitions)
+        return SharedTopics(initializing, self.initialized, _without(self.deleting, partitions.keys()))
 
-    def without_initializing(self, partitions: Mapping[bytes, Collection[int]]) -> "SharedTopics":
-        """With the state of these partitions made, or given up."""
-        left = {
-            topic: named._replace(partitions=named.partitions.difference(partitions.get(topic, ())))
-            for topic, named in self.initializing.items()
-        }
-        return self._replace(initializing={topic: named for topic, named in left.items() if named.partitions})
+    def without_initializing(self, partitions: ByTopic) -> "Steps[SharedTopics]":
+        """With the state of these partitions given up, or made: ``with_initialized``."""
+        left = dict(self.initializing)
+        pace = Pace()
+        for topic, named in partitions.items():
+            numbers = left[topic].partitions - named.partitions if topic in left else None
+            if numbers:
+                left[topic] = NamedPartitions(left[topic].name, numbers)
+            else:
+                left.pop(topic, None)
+            if pace.is_due():
+                yield
+        return SharedTopics(left, self.initialized, self.deleting)
 
-    def with_initialized(self, partitions: ByTopic) -> "SharedTopics":
+    def with_initialized(self, partitions: ByTopic) -> "Steps[SharedTopics]":
         """With the state of more partitions there."""
-        return self._replace(initialized=_added(self.initialized, partitions))
+        initialized = yield from _added(self.initialized, partitions)
+        return SharedTopics(self.initializing, initialized, self.deleting)
 
-    def with_deleting(self, topics: Collection[bytes]) -> "SharedTopics":
-        """With the state of topics being deleted, of those that had some."""
-        names = {topic: named.name for topic, named in (*self.initializing.items(), *self.initialized.items())}
-        initializing, initialized, _ = self.without(topics)
-        more = {topic: name for topic, name in names.items() if topic in topics}
-        return SharedTopics(initializing, initialized, {**self.deleting, **more})
+    def with_deleting(self, topics: ByTopic) -> "SharedTopics":
+        """With the state of topics being deleted."""
+        initializing, initialized, deleting = self.without(topics.keys())
+        return SharedTopics(initializing, initialized, {**deleting, **{t: named.name for t, named in topics.items()}})
 
-    def without(self, topics: Collection[bytes]) -> "SharedTopics":
+    def without(self, topics: AbstractSet[bytes]) -> "SharedTopics":
         """With the state of topics deleted."""
         return SharedTopics(
-            {topic: named for topic, named in self.initializing.items() if topic not in topics},
-            {topic: named for topic, named in self.initialized.items() if topic not in topics},
-            {topic: name for topic, name in self.deleting.items() if topic not in topics},
+            _without(self.initializing, topics), _without(self.initialized, topics), _without(self.deleting, topics)
         )
 
 
-def _added(known: ByTopic, more: ByTopic) -> ByTopic:
+def _added(known: ByTopic, more: ByTopic) -> Steps[dict[bytes, NamedPartitions]]:
     added = dict(known)
-    for topic, (name, numbers) in more.items():
-        added[topic] = NamedPartitions(name, numbers | known[topic].partitions if topic in known else numbers)
+    pace = Pace()
+    for topic, named in more.items():
+        before = added.get(topic)
+        added[topic] = named if before is None else named._replace(partitions=named.partitions | before.partitions)
+        if pace.is_due():
+            yield
     return added
+
+
+def _without(known: Mapping[bytes, KeptT], topics: AbstractSet[bytes]) -> dict[bytes, KeptT]:
+    return {topic: known[topic] for topic in known if topic not in topics}

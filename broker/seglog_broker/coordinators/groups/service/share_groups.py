@@ -1,7 +1,8 @@
 """Share groups: the heartbeats of their members, and when the state of their partitions is made and deleted."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -108,7 +109,8 @@ class ShareGroups(Service):
         finally:
             known = self._runtime.machines.get(wanted.group)
             if known is not None and known.share is not None:
-                known.share.end_initializing(wanted.start_offsets, is_done=is_done)
+                steps = known.share.end_initializing(wanted.start_offsets, is_done=is_done)
+                await self._runtime.in_steps(wanted.group, steps)
                 self._runtime.carry_out(wanted.group)
 
     async def alter(self, group: str, start_offsets: Mapping[bytes, Mapping[int, int]]) -> None:
@@ -119,12 +121,12 @@ class ShareGroups(Service):
         self._check(group)
         known = self.find(group, makes=True)
         known.check_delete()
-        known.begin_initializing(start_offsets, self._runtime.now())
+        await self._runtime.in_steps(group, known.begin_initializing(start_offsets, self._runtime.now()))
         await self._runtime.written(group)
         await self._make(Initialize(group, known.generation, start_offsets))
         await self._runtime.written(group)
 
-    async def forget(self, group: str, topics: Collection[bytes] | None = None) -> None:
+    async def forget(self, group: str, topics: AbstractSet[bytes] | None = None) -> None:
         """Delete the state of topics that a group without members has read; None: of all that it has read.
 
         It is durable when this returns; of a group that is being deleted it stays noted that it was to be deleted.
@@ -133,16 +135,16 @@ class ShareGroups(Service):
         self._check(group)
         known = self.find(group)
         known.check_delete()
-        partitions = known.begin_deleting(topics)
+        partitions = await self._runtime.in_steps(group, known.begin_deleting(topics))
         await self._runtime.written(group)
-        for topic, numbers in partitions.items():
+        for topic, (_, numbers) in partitions.items():
             await self.states.delete(group, topic, numbers)
         if topics is not None:
-            known.forget_topics(partitions)
+            await self._runtime.in_steps(group, known.forget_topics(partitions.keys()))
             await self._runtime.written(group)
 
     async def _forget_topics(self, group: str) -> None:
         known = self._runtime.machines.get(group)
         if known is not None and known.share is not None:
-            known.share.forget_gone_topics()
+            await self._runtime.in_steps(group, known.share.forget_gone_topics())
             self._runtime.carry_out(group)

@@ -153,18 +153,17 @@ async def delete_share_group_offsets(
     """A group without members forgets topics: where it is in them, and what it has done with there."""
     response = messages.DeleteShareGroupOffsetsResponse()
     names = list(dict.fromkeys(asked.topic_name for asked in request.topics))
-    wanted: list[bytes] = []
+    wanted: set[bytes] = set()
     try:
         context.groups.check_named(request.group_id)
         shared = context.groups.shares.find(request.group_id).shared
-        known = {*shared.partitions(), *shared.deleting}
         async for name in in_turns(context, names):
             answered = _DeletedTopic(topic_name=name)
             response.responses.append(answered)
             topic = context.topics.get(name)
-            if topic is not None and id_bytes(topic.id) in known:
+            if topic is not None and any(id_bytes(topic.id) in known for known in shared):
                 answered.topic_id = id_bytes(topic.id)
-                wanted.append(answered.topic_id)
+                wanted.add(answered.topic_id)
             else:
                 answered.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 answered.error_message = _UNKNOWN if topic is None else _NOTHING

@@ -55,10 +55,10 @@ class ShareCoordinator:
 
     def initialize(self, *, is_done: bool = True) -> None:
         """The state of partitions is made, or cannot be."""
-        wanted = [effect for effect in self.effects if isinstance(effect, Initialize)]
+        wanted = list(self.effects)
         self.effects.clear()
         for effect in wanted:
-            self.group.end_initializing(effect.start_offsets, is_done=is_done)
+            finished(self.group.end_initializing(effect.start_offsets, is_done=is_done))
             self.deliver()
 
     def ready(self, member_id: str, *topics: str) -> int:

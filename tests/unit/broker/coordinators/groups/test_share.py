@@ -247,7 +247,7 @@ def test_a_topic_that_was_deleted_is_forgotten_and_a_new_one_of_its_name_begins_
     run.topics.make("orders", 1)
     assert run.beat("a", 3).assignment == {}
     assert run.effects == [Initialize(GROUP, 4, {BILLS: {0: NO_OFFSET}})]
-    run.group.forget_gone_topics()
+    finished(run.group.forget_gone_topics())
     run.initialize()
     assert run.group.shared == SharedTopics({}, {BILLS: named("orders", 0)}, {})
     assert run.beat("a", 4).assignment == {BILLS: frozenset([0])}
@@ -304,10 +304,11 @@ def test_a_group_is_deleted_with_all_its_records_once_it_is_empty(run: ShareCoor
         run.group.check_delete()
     run.beat("a", -1)
     run.group.check_delete()
-    assert run.group.begin_deleting() == {ORDERS: frozenset(range(4))}
+    assert finished(run.group.begin_deleting()) == {ORDERS: named("orders", 0, 1, 2, 3)}
     run.deliver()
     assert run.group.shared == SharedTopics({}, {}, {ORDERS: "orders"})
-    assert run.group.begin_deleting() == {ORDERS: frozenset(range(4))}, "again, where the deletion has failed"
+    again = finished(run.group.begin_deleting())
+    assert again == {ORDERS: named("orders", 0, 1, 2, 3)}, "where the deletion has failed"
     run.deliver()
     run.group.delete()
     run.deliver()
@@ -318,7 +319,7 @@ def test_a_group_is_deleted_with_all_its_records_once_it_is_empty(run: ShareCoor
 def test_a_state_that_is_being_deleted_is_made_anew_for_a_member(run: ShareCoordinator) -> None:
     run.ready("a")
     run.beat("a", -1)
-    run.group.begin_deleting()
+    finished(run.group.begin_deleting())
     run.effects.clear()
     run.beat("b")
     assert run.effects == [Initialize(GROUP, 5, {ORDERS: dict.fromkeys(range(4), NO_OFFSET)})]
@@ -329,18 +330,18 @@ def test_single_topics_are_deleted_and_initialized_for_administrators() -> None:
     run = ShareCoordinator(Topics(orders=2, bills=1))
     run.ready("a", "orders", "bills")
     run.beat("a", -1)
-    assert run.group.begin_deleting([BILLS]) == {BILLS: frozenset([0])}
-    run.group.forget_topics([BILLS])
+    assert finished(run.group.begin_deleting({BILLS})) == {BILLS: named("bills", 0)}
+    finished(run.group.forget_topics({BILLS}))
     assert run.group.shared == SharedTopics({}, {ORDERS: named("orders", 0, 1)}, {})
-    assert run.group.begin_deleting([BILLS]) == {}
-    run.group.begin_initializing({BILLS: [0], ORDERS: [1]}, run.now)
+    assert finished(run.group.begin_deleting({BILLS})) == {}
+    finished(run.group.begin_initializing({BILLS: [0], ORDERS: [1]}, run.now))
     assert run.group.shared.initializing == {BILLS: named("bills", 0), ORDERS: named("orders", 1)}
-    run.group.end_initializing({BILLS: [0], ORDERS: [1]}, is_done=True)
+    finished(run.group.end_initializing({BILLS: [0], ORDERS: [1]}, is_done=True))
     assert run.group.shared == SharedTopics({}, {ORDERS: named("orders", 0, 1), BILLS: named("bills", 0)}, {})
 
 
 def test_partitions_alone_keep_a_group_that_has_no_members(run: ShareCoordinator) -> None:
-    run.group.begin_initializing({ORDERS: [0]}, run.now)
+    finished(run.group.begin_initializing({ORDERS: [0]}, run.now))
     assert not run.group.is_unused
 
 

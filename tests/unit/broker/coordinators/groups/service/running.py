@@ -1,7 +1,7 @@
 """A broker on the forgetful disk with its groups' tasks, without listeners, and what it is asked in tests."""
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -94,6 +94,29 @@ async def joined(broker: Broker, group: str) -> JoinResult:
     )
     assert synced.assignment == b"mine"
     return result
+
+
+class States:
+    """Where the state of share partitions is kept, in a test; ``error`` is what is wrong with it."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, bytes], dict[int, int]] = {}
+        self.epochs: list[int] = []
+        self.error: errors.SeglogError | None = None
+
+    async def initialize(self, group: str, topic_id: bytes, start_offsets: Mapping[int, int], state_epoch: int) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
+        self.known.setdefault((group, topic_id), {}).update(start_offsets)
+        self.epochs.append(state_epoch)
+
+    async def delete(self, group: str, topic_id: bytes, partitions: Collection[int]) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
+        for number in partitions:
+            self.known[group, topic_id].pop(number, None)
 
 
 class TogetherClock(ManualClock):

@@ -17,6 +17,7 @@ from seglog_broker.coordinators.groups.consumer_protocol import encode_assignmen
 from seglog_broker.coordinators.groups.consumer_records import topics_in
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, HeartbeatResult
 from seglog_broker.coordinators.groups.membership import JoinResult, SyncRequest
+from seglog_broker.coordinators.groups.share import ShareHeartbeat
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.loader import BYTES_OF_RECORD, RECORDS_A_TURN
 from seglog_broker.coordinators.topic import ENCODED_A_TURN
@@ -29,6 +30,7 @@ from tests.logs import ManualClock
 from tests.turns import judge_turn, judges_turns, measured
 from tests.unit.broker.coordinators.groups.service.running import (
     NOW,
+    States,
     join_request,
     open_broker,
     running,
@@ -155,6 +157,68 @@ async def test_members_that_read_very_many_topics(count: int) -> None:
             assert len(broker.groups.describe("g")[0].members) == 2
             await trio.sleep(60)
             assert not broker.groups.describe("g")[0].members
+        judge_turn(turns.longest, turns.task)
+    broker.close()
+
+
+async def settle_shares(broker: Broker, members: dict[str, int]) -> None:
+    """Have members of the share group ``g``, with their epochs, go on until nothing changes."""
+    changed = True
+    while changed:
+        changed = False
+        for name, epoch in members.items():
+            await trio.testing.wait_all_tasks_blocked()
+            result = await broker.groups.shares.heartbeat("g", ShareHeartbeat(name, epoch))
+            members[name] = result.member_epoch
+            changed |= result.member_epoch != epoch
+
+
+@pytest.mark.parametrize("count", [VERY_MANY // 5, pytest.param(VERY_MANY, marks=pytest.mark.soak)])
+@judges_turns
+async def test_members_that_share_very_many_topics(count: int) -> None:
+    """They join, read other topics than others, meet a new topic, leave and die; topics are deleted, and the group."""
+    fs = ForgetfulFileSystem()
+    flags = (*FLAGS, "group.share.assignment.interval.ms=0")
+    broker = open_broker(fs, ManualClock(NOW), *flags)
+    broker.groups.shares.states = states = States()
+    async with with_tasks(broker):
+        await with_topic(broker)
+        await broker.groups.shares.heartbeat("other", ShareHeartbeat("m", 0, topics=["t"]))
+        names = register_topics(broker, count - 1)
+        members: dict[str, int] = {}
+        with measured() as turns:
+            for number in range(4):
+                read = [*names[number // 2 :], "new"]
+                result = await broker.groups.shares.heartbeat("g", ShareHeartbeat(f"m{number}", 0, topics=read))
+                members[f"m{number}"] = result.member_epoch
+                await settle_shares(broker, members)
+            broker.directory.registry.topics["new"] = Topic("new", id_text(secrets.token_bytes(16)), 1)
+            broker.groups.note_topic("new", is_deleted=False)
+            await settle_shares(broker, members)
+            assert sum(len(member.assigned) for member in broker.groups.describe_share("g").members) == 4 * count - 2
+        judge_turn(turns.longest, turns.task)
+        with measured() as turns:
+            await broker.groups.shares.heartbeat("g", ShareHeartbeat("m0", -1))
+            del members["m0"]
+            await settle_shares(broker, members)
+        judge_turn(turns.longest, turns.task)
+    broker.close()
+    topics = broker.directory.registry.topics
+    broker = open_broker(fs, ManualClock(NOW), *flags)
+    broker.groups.shares.states = states
+    for name, topic in topics.items():
+        broker.directory.registry.topics[name] = topic
+    with measured() as turns:
+        async with with_tasks(broker):
+            assert len(broker.groups.describe("g")[0].members) == 3
+            await trio.sleep(60)
+            assert not broker.groups.describe("g")[0].members
+            for name in names[: count // 2]:
+                del broker.directory.registry.topics[name]
+                broker.groups.note_topic(name, is_deleted=True)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(broker.groups.shares.find("g").shared.initialized) == count - count // 2
+            assert await broker.groups.delete(["g"]) == [None]
         judge_turn(turns.longest, turns.task)
     broker.close()
 

@@ -1,6 +1,6 @@
 """Share groups in a broker: restarts, the state of their partitions, their settings, and groups of other kinds."""
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest
 from tests.logs import ManualClock
 from tests.unit.broker.coordinators.groups.service.running import (
     NOW,
+    States,
     commit,
     join_request,
     open_broker,
@@ -30,29 +31,6 @@ from tests.unit.broker.coordinators.groups.service.running import (
 )
 
 FLAGS = ("group.share.assignment.interval.ms=0",)
-
-
-class States:
-    """Where the state of share partitions is kept, in a test; ``error`` is what is wrong with it."""
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[str, bytes], dict[int, int]] = {}
-        self.epochs: list[int] = []
-        self.error: errors.SeglogError | None = None
-
-    async def initialize(self, group: str, topic_id: bytes, start_offsets: Mapping[int, int], state_epoch: int) -> None:
-        await trio.lowlevel.checkpoint()
-        if self.error is not None:
-            raise self.error
-        self.known.setdefault((group, topic_id), {}).update(start_offsets)
-        self.epochs.append(state_epoch)
-
-    async def delete(self, group: str, topic_id: bytes, partitions: Collection[int]) -> None:
-        await trio.lowlevel.checkpoint()
-        if self.error is not None:
-            raise self.error
-        for number in partitions:
-            self.known[group, topic_id].pop(number, None)
 
 
 @asynccontextmanager
@@ -172,18 +150,18 @@ async def test_administrators_say_where_a_group_without_members_reads(served: tu
     with pytest.raises(errors.NonEmptyGroupError):
         await shares.alter("g", {topic: {0: 1}})
     with pytest.raises(errors.NonEmptyGroupError):
-        await shares.forget("g", [topic])
+        await shares.forget("g", {topic})
     await beat(broker, "g", "a", -1)
     states.error = errors.CoordinatorNotAvailableError("the disk is full")
-    for change in (shares.alter("g", {topic: {0: 1}}), shares.forget("g", [topic])):
+    for change in (shares.alter("g", {topic: {0: 1}}), shares.forget("g", {topic})):
         with pytest.raises(errors.CoordinatorNotAvailableError):
             await change
     assert shares.find("g").shared.deleting == {topic: "t"}
     states.error = None
-    await shares.forget("g", [topic])
+    await shares.forget("g", {topic})
     assert (states.known["g", topic], any(shares.find("g").shared)) == ({}, False)
     with pytest.raises(errors.UnknownGroupError):
-        await shares.forget("nope", [topic])
+        await shares.forget("nope", {topic})
 
 
 async def test_the_settings_of_a_group_are_in_force(served: tuple[Broker, States]) -> None:
