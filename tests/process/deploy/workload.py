@@ -26,6 +26,8 @@ LATE: Final = "late"
 KEYED: Final = "keyed"
 """A compacted topic."""
 OVER_KAFKA: Final = "over-kafka"
+QUEUE: Final = "workers"
+"""A share group that takes its records."""
 PARTITIONS: Final = 4
 
 SETTINGS: Final = (
@@ -74,7 +76,7 @@ class Workload:
         self._load = subprocess.Popen(
             seglog_command(self.secured.running.address, *load), env=clean_environment(), stdout=subprocess.PIPE
         )
-        for part in (self._churn, self._read, self._over_kafka, self._odd):
+        for part in (self._churn, self._read, self._take_jobs, self._over_kafka, self._odd):
             self._threads.append(threading.Thread(target=self._guarded, args=(part,), daemon=True))
         for thread in self._threads:
             thread.start()
@@ -148,6 +150,14 @@ class Workload:
             ):
                 while self._live.is_set() and not self._stopping.is_set():
                     consumer.poll(0.2)  # the load ends on a full disk: then no record comes
+
+    def _take_jobs(self) -> None:
+        """A worker of a queue."""
+        with self.secured.connect() as client, client.queue(OVER_KAFKA, group=QUEUE) as queue:
+            while not self._stopping.is_set():
+                job = queue.get(0.2)
+                if job is not None:
+                    job.accept()
 
     def _over_kafka(self) -> None:
         """A producer on Kafka's wire."""
