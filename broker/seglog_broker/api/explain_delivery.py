@@ -111,17 +111,18 @@ class DeliveryExplanation:
         """Sentences about what is wrong, each with what to do."""
         group, place, settings, tally = self._group, self._place, self._settings, self._machine.tally
         most, letters = settings.delivery_count_max, settings.dead_letter_topic
+        alter = f"seglog queue alter {group} --config"
         if self._waiting and not members:
-            found = f"{group} has no members, and {counted(self._waiting, 'record')} of {place} wait for it"
+            found = f"{group} has no members for {counted(self._waiting, 'record')} of {place}"
             yield found, f"start its workers, or delete it: seglog group delete {group}"
         if tally.expired > EXPIRED_SHARE_WARNED * (tally.accepted + tally.released + tally.rejected + tally.expired):
             found = (
                 f"the locks of {counted(tally.expired, 'record')} of {place} ran out before {group} acknowledged them"
             )
-            yield found, "workers die, hang or take longer: renew, or raise share.record.lock.duration.ms of the group"
+            yield found, f"workers die, hang or take longer: renew, or {alter} share.record.lock.duration.ms=60000"
         if tally.exceeded and not letters:
             found = f"{group} gave up {counted(tally.exceeded, 'record')} of {place} after {most} deliveries"
-            yield found, "to keep such records set errors.deadletterqueue.topic.name of the group"
+            yield found, f"to keep such records: {alter} errors.deadletterqueue.topic.name=TOPIC"
         for run in self._machine.runs():
             if run.state <= ACQUIRED and run.count >= max(2, most - 1):
                 end = f"goes to {letters}" if letters else "is dropped"

@@ -277,7 +277,7 @@ async def test_a_group_without_members_is_wrong_where_records_wait() -> None:
         assert await warned(broker, members=0) == []
         machine.initialize(7, 1, broker.share.runtime.now())
         assert await warned(broker) == []
-        assert await warned(broker, members=0) == ["workers has no members, and 3 records of t-0 wait for it"]
+        assert await warned(broker, members=0) == ["workers has no members for 3 records of t-0"]
         machine.initialize(10, 1, broker.share.runtime.now())
         assert await warned(broker, members=0) == []
 
