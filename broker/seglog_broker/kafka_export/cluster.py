@@ -13,6 +13,7 @@ from seglog_broker.kafka_export.source import ExportError, Source
 from seglog_broker.storage.directory import kafka_metadata
 from seglog_broker.storage.directory.accounts import Credential
 from seglog_broker.storage.io.filenames import is_id, new_id, uuid_of
+from seglog_broker.texts import counted
 from seglog_protocol.checkpoint_files import TopicPartition
 from seglog_protocol.internal_topics import OFFSETS_TOPIC, SHARE_GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from seglog_protocol.kafka import Message, messages
@@ -150,6 +151,12 @@ class Cluster:
                 f"share group {with_dead_letters[0]} and {len(with_dead_letters) - 1} others have a topic for dead "
                 "letters, to which Kafka 4.3 writes none, and Kafka 4.4 only with share.version 2: export with "
                 f"--metadata-version {kafka_metadata.METADATA_VERSION_MAX}, or upgrade that feature there"
+            )
+        if self.source.archiving and self.metadata_version == kafka_metadata.METADATA_VERSION:
+            self.changes.append(
+                f"{counted(self.source.archiving, 'record')} of share groups wait until their dead letters are "
+                "written: in Kafka 4.3 they do so for good, and hold up their partitions; for it, have seglogd write "
+                "them before, or give them up (seglog.share.dead.letter.retry.ms=0)"
             )
         accounts = self.source.accounts
         if accounts.names():

@@ -3,12 +3,15 @@
 Nothing is changed here. The caller holds the directory's lock.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from seglog_broker.config.dynamic_config import DynamicConfig
+from seglog_broker.coordinators.share.records import ShareReplay
+from seglog_broker.coordinators.share.runs import ARCHIVING
 from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.directory.dynamic_configs import read_dynamic_configs
 from seglog_broker.storage.directory.identity import check_format, decode_properties, read_cluster_id, root_names
@@ -27,7 +30,11 @@ from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import MalformedCheckpointError, TopicPartition, decode_checkpoint
 from seglog_protocol.checksum import crc32c
-from seglog_protocol.record_batch import NO_PRODUCER_ID
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.internal_topics import SHARE_GROUPS_TOPIC
+from seglog_protocol.record_batch import NO_PRODUCER_ID, iter_batches
+from seglog_protocol.records import iter_records
+from seglog_protocol.steps import finished
 from seglog_protocol.transaction_files import MalformedSnapshotError, decode_snapshot
 
 _OF_KAFKA: Final = {*names.SEGMENT_SUFFIXES, names.SNAPSHOT_SUFFIX} - {names.CHECKSUM_SUFFIX}
@@ -80,6 +87,8 @@ class Source:
     accounts: AccountStore
     dynamic: DynamicConfig
     next_producer_id: int
+    archiving: int = 0
+    """Records of share groups that wait until their dead letters are written."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -132,6 +141,7 @@ def read_source(fs: FileSystem, path: str) -> Source:
         accounts,
         read_dynamic_configs(fs, f"{path}/{filenames.DYNAMIC_CONFIGS_FILE}"),
         _next_producer_id(fs, path, partitions),
+        _archiving(fs, path, partitions, offsets[checkpoints.LOG_START_CHECKPOINT]),
         notes,
     )
 
@@ -241,6 +251,26 @@ def _files(
             yield SourceFile(name, fs.stat(f"{directory}/{name}").size, is_final, without)
         elif plain in _OF_KAFKA and not (without and suffix in _BY_POSITION):
             yield SourceFile(name, fs.stat(f"{directory}/{name}").size, is_final=False)
+
+
+def _archiving(
+    fs: FileSystem,
+    path: str,
+    partitions: dict[TopicPartition, SourcePartition],
+    starts: dict[TopicPartition, int],
+) -> int:
+    """How many records of share groups wait for their dead letters; what is damaged tells nothing."""
+    replay = ShareReplay()
+    for (topic, number), partition in partitions.items():
+        directory = f"{path}/{filenames.partition_directory_name(topic, number)}"
+        segments = [file.name for file in partition.files if file.name.endswith(names.LOG_SUFFIX)]
+        for name in segments if topic == SHARE_GROUPS_TOPIC else ():
+            with contextlib.suppress(CorruptRecordError):
+                for header, batch in iter_batches(read_file(fs, f"{directory}/{name}")):
+                    if header.next_offset > starts.get((topic, number), 0):
+                        finished(replay.read(header, iter_records(header, batch)))
+    finished(replay.catch_up())
+    return sum(state.runs.records[ARCHIVING] for state in replay.states.values())
 
 
 def _next_producer_id(fs: FileSystem, path: str, partitions: dict[TopicPartition, SourcePartition]) -> int:

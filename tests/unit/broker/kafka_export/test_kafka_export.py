@@ -12,6 +12,10 @@ import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.config.dynamic_config import DynamicConfig
+from seglog_broker.config.topic_overrides import KEPT_FOR_EVER
+from seglog_broker.coordinators.share.in_flight import StateBatch
+from seglog_broker.coordinators.share.records import Header, PartitionKey, encode_keys, encode_snapshot
+from seglog_broker.coordinators.share.runs import ARCHIVED, ARCHIVING
 from seglog_broker.kafka_export.cluster import Cluster, make_nodes
 from seglog_broker.kafka_export.command import describe_room, write_cluster
 from seglog_broker.kafka_export.source import ExportError, read_source
@@ -32,6 +36,7 @@ from seglog_broker.testing.forgetful import (
     SimulatedCrash,
 )
 from seglog_protocol.batch_builder import BatchBuilder
+from seglog_protocol.internal_topics import SHARE_GROUPS_TOPIC
 from seglog_protocol.record_batch import iter_batches
 from seglog_protocol.records import Record
 from tests.logs import append_one, batch, flip_bit, opened_directory, read_all
@@ -220,6 +225,24 @@ def test_settings_of_file_and_run_time_go_along_where_kafka_has_them() -> None:
     assert "broker 1: advertised.listeners is left out, it is chosen anew for Kafka" in changes
     assert "share group workers and 0 others have a topic for dead letters, to which Kafka 4.3 writes none" in changes
     assert "dead letters" not in "\n".join(Cluster(source, nodes, _config(*flags), 33).changes)
+
+
+def test_records_that_wait_for_dead_letters_are_named_where_a_kafka_may_get_them_that_writes_none() -> None:
+    fs = ForgetfulFileSystem(is_recorded=False)
+    directory = opened_directory(fs)
+    create_topic(directory, SHARE_GROUPS_TOPIC, 2, dict(KEPT_FOR_EVER))
+    batches = [StateBatch(5, 7, ARCHIVING, 2), StateBatch(9, 9, ARCHIVED, 2), StateBatch(11, 11, ARCHIVING, 1)]
+    for (_, number), log in directory.logs.items():
+        of_snapshots, _ = encode_keys(PartitionKey("workers", bytes(16), number))
+        [value] = encode_snapshot(Header(0, 1, 0, 5, 1), (1, 1), batches[number:])
+        append_one(log, batch(value, key=of_snapshots))
+    assert directory.close() == []
+    source = read_source(fs, _DATA)
+    assert source.archiving == 5
+    nodes = make_nodes(source, _DESTINATION, 1, ["localhost"], uuid.uuid4)
+    [told] = Cluster(source, nodes, _config()).changes
+    assert told.startswith("5 records of share groups wait until their dead letters are written: in Kafka 4.3")
+    assert Cluster(source, nodes, _config(), 33).changes == []
 
 
 def test_damage_and_an_unclean_stop_are_noted() -> None:
