@@ -59,8 +59,8 @@ def test_of_every_key_the_new_value_is_taken_or_the_old_one_kept_as_it_says() ->
     }
     for key in BROKER_KEYS.values():
         other = dataclasses.replace(old, **{key.attribute: ("other", key.attribute)})  # type: ignore[arg-type]
-        if key.name in checked_together:
-            continue  # below
+        if key.name in checked_together or key.name.startswith("group.share."):
+            continue  # numbers that are held against each other
         merged = taken_over(old, other)
         assert (getattr(merged, key.attribute) == getattr(other, key.attribute)) is key.is_dynamic, key.name
     assert taken_over(old, new) == old
