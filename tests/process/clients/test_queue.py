@@ -31,8 +31,8 @@ def worker_of(folder: Path, program: str, address: str) -> Iterator[subprocess.P
     file = folder / "worker.py"
     file.write_text("import seglog\n" + program.replace("localhost:9192", address), encoding="utf-8")
     command = [sys.executable, "-u", str(file)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, env=clean_environment(), **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, text=True, env=clean_environment(), stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
             yield process
         finally:
@@ -67,7 +67,7 @@ def test_the_worker_of_the_page_does_jobs_until_sigterm(running: Daemon, tmp_pat
     program = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
     fill(running, "a", "b", "c")
     with worker_of(tmp_path, program, running.address) as worker:
-        words = " ".join(lines(worker.stdout, 3)).split()  # of threads that print at once
+        words = re.findall("b'[a-z]+'|1", " ".join(lines(worker.stdout, 3)))  # threads print into each other's lines
         assert sorted(words) == ["1"] * 3 + ["b'a'", "b'b'", "b'c'"] + ["b'key'"] * 3
         worker.send_signal(signal.SIGTERM)
         _, told = worker.communicate(timeout=PATIENCE_SECONDS)

@@ -134,7 +134,7 @@ async def test_rights_are_those_of_kafkas_wire() -> None:
     async with real("super.users=User:admin") as served:
         peer = await served.greeted()
         await peer.send(1, KafkaRequest(), payload_of(cls(resources=[resource]), 1))
-        _, response = read_response(44, 1, (await peer.receive()).payload)
+        response: Any = read_response(44, 1, (await peer.receive()).payload)[1]
         assert response.responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert served.broker.metrics.authorization_refusals == 1
 
@@ -215,7 +215,7 @@ async def test_a_wait_ends_when_the_broker_stops(served: Listening, peer: Peer) 
     await peer.send(1, KafkaRequest(), payload_of(configs("jobs")))
     await wait_all_tasks_blocked()
     served.stop()
-    _, response = read_response(DESCRIBE, 4, (await peer.receive()).payload)
+    response: Any = read_response(DESCRIBE, 4, (await peer.receive()).payload)[1]
     assert response.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "stopping" in response.results[0].error_message
     assert await peer.hung_up()

@@ -131,7 +131,7 @@ async def test_a_deleted_topic_is_forgotten(
     broker, states = served
     await joined(broker)
     if is_killed:
-        broker.groups.shares.sweep.want = lambda: None
+        broker.groups.shares.sweep.want = lambda: None  # type: ignore[method-assign]
     await broker.delete_topic(DeleteTopicRequest("t"))
     await trio.testing.wait_all_tasks_blocked()
     assert any(broker.groups.shares.find("g").shared) == is_killed
