@@ -170,7 +170,7 @@ def _outcome_of(content: bytes, dice: random.Random) -> bool | None:
     if read is None:
         return True
     header, request = read
-    if isinstance(request, messages.FetchRequest) and request.max_wait_ms > _WAIT_MS_MAX:
+    if isinstance(request, (messages.FetchRequest, messages.ShareFetchRequest)) and request.max_wait_ms > _WAIT_MS_MAX:
         return True if dice.random() < 0.02 else None
     if isinstance(request, (messages.CreateTopicsRequest, messages.CreatePartitionsRequest)):
         counts = [getattr(topic, "num_partitions", getattr(topic, "count", 0)) for topic in request.topics]

@@ -137,6 +137,48 @@ def kafka_requests(places: Places, times: int = TIMES) -> Iterator[tuple[str, in
     owner = {"group_id": "consumers", "member_id": "member-1", "member_epoch": 1, "topic_partitions": owned}
     yield "ConsumerGroupHeartbeat: owns everything", 1, owner
     yield "ListConfigResources", 1, {}
+    yield from _share_requests(places, times, names)
+
+
+def _share_requests(places: Places, times: int, names: list[str]) -> Iterator[tuple[str, int, dict[str, Plain]]]:
+    """Those of a member of a share group, whose session begins with each fetch, and ends with each acknowledgement."""
+    widest, *_ = places.topics
+    sharer = {"group_id": "sharers", "member_id": "m"}
+    yield "ShareGroupHeartbeat: joins", 1, sharer | {"member_epoch": 0, "subscribed_topic_names": [widest]}
+    yield (
+        "ShareGroupHeartbeat: many names",
+        1,
+        sharer | {"member_epoch": 0, "subscribed_topic_names": [widest, *names[1:]]},
+    )
+    yield "ShareGroupDescribe: one", 1, {"group_ids": ["sharers"] * times}
+    yield "ShareGroupDescribe: unknown", 1, {"group_ids": names}
+    limits = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 30, "max_records": 1 << 30, "batch_size": 1}
+    begins = sharer | limits | {"share_session_epoch": 0}
+    every = [
+        {"topic_id": id_.hex(), "partitions": [{"partition_index": number} for number in range(count)]}
+        for id_, count in places.topics.values()
+    ]
+    id_ = places.topics[widest][0].hex()
+    single = [{"first_offset": number, "last_offset": number, "acknowledge_types": [1]} for number in range(times // 2)]
+    for title, batches in (
+        ("many batches", single),
+        ("many types", [{"first_offset": 0, "last_offset": times - 1, "acknowledge_types": [2] * times}]),
+        ("all offsets", [{"first_offset": 0, "last_offset": 2**62, "acknowledge_types": [2]}]),
+        ("nothing, often", [{"first_offset": 5, "last_offset": 4, "acknowledge_types": []}] * times),
+    ):
+        topics = [{"topic_id": id_, "partitions": [{"partition_index": 0, "acknowledgement_batches": batches}]}]
+        yield f"ShareFetch: all partitions, before {title}", 2, begins | {"topics": every}
+        yield f"ShareAcknowledge: {title}", 2, sharer | {"share_session_epoch": -1, "topics": topics}
+    yield "ShareFetch: one partition", 2, begins | {"topics": [{"topic_id": id_, "partitions": [{}] * times}]}
+    forgotten = [{"topic_id": id_, "partitions": [0] * times}]
+    yield "ShareFetch: forgets", 2, begins | {"share_session_epoch": 1, "forgotten_topics_data": forgotten}
+    group = {"group_id": "sharers", "topics": None}
+    yield "DescribeShareGroupOffsets: one group", 1, {"groups": [group] * times}
+    yield "DescribeShareGroupOffsets: unknown", 1, {"groups": [group | {"group_id": name} for name in names]}
+    altered = places.each(name="topic_name", start_offset=0)
+    yield "AlterShareGroupOffsets: all partitions", 0, {"group_id": "no-sharers", "topics": altered}
+    unknown = [{"topic_name": name} for name in names]
+    yield "DeleteShareGroupOffsets: unknown", 0, {"group_id": "no-sharers", "topics": unknown}
 
 
 def native_requests(places: Places, times: int = ITEMS_MAX) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -36,7 +36,7 @@ class Acquisition:
         self._member = member
         self._deadline_ms = deadline_ms
         self._batches = batches
-        self._batch_size = batch_size
+        self._batch_size = max(1, batch_size)  # clients may say anything
         self._is_record_limit = is_record_limit
         self._settings = settings
         self._throttled_from = max(THROTTLED_FROM, (settings.delivery_count_max + 1) // 2)

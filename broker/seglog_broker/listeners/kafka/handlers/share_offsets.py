@@ -51,6 +51,7 @@ async def describe_share_group_offsets(
     response = messages.DescribeShareGroupOffsetsResponse()
     turns = Turns(context.turn)
     for asked in request.groups:
+        await turns.spend(TOPIC_COST)
         group = _Group(group_id=asked.group_id)
         response.groups.append(group)
         try:

@@ -175,6 +175,13 @@ def test_what_was_read_before_the_group_was_set_back_is_not_acquired_instead_of_
     assert sharing.machine.next_offset() == 0
 
 
+@each_case("size", (0, -1, -(2**31)))
+def test_a_batch_size_below_one_is_one(size: int) -> None:
+    sharing = Sharing()
+    batches = [(0, 0), (1, 2)]
+    assert sharing.acquire(0, 2, batches=batches, batch_size=size) == [Acquired(0, 0, 1), Acquired(1, 2, 1)]
+
+
 def test_a_state_that_begins_anew_forgets_who_had_what() -> None:
     sharing = Sharing()
     sharing.acquire(0, 9)
