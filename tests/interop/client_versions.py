@@ -96,7 +96,8 @@ def command_of(row: Row) -> tuple[Sequence[str], Path]:
     return command(folder), folder
 
 
-def _make_java(row: Row, folder: Path) -> None:
+def make_java(row: Row, folder: Path, program: str = "Steps") -> None:
+    """Kafka's client for Java of a version, and a program of `CLIENTS` compiled with it."""
     tools("mvn", "java")
     wanted = (("org.apache.kafka", "kafka-clients", row.version), ("org.slf4j", "slf4j-nop", "1.7.36"))
     dependencies = "".join(
@@ -108,7 +109,7 @@ def _make_java(row: Row, folder: Path) -> None:
         f"<dependencies>{dependencies}</dependencies></project>"
     )
     run("mvn", "-q", "-B", "-f", folder / "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={folder}")
-    run("javac", "-cp", f"{folder}/*", "-d", folder, CLIENTS / "Steps.java")
+    run("javac", "-cp", f"{folder}/*", "-d", folder, CLIENTS / f"{program}.java")
 
 
 def _make_python(row: Row, folder: Path) -> None:
@@ -160,7 +161,7 @@ def _make_rust(row: Row, folder: Path) -> None:
 
 _JAVA: Final = ("java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp")
 _KINDS: Final[dict[str, tuple[Path, Callable[[Row, Path], None], Callable[[Path], Sequence[str]]]]] = {
-    "Java": (CLIENTS / "Steps.java", _make_java, lambda folder: (*_JAVA, f"{folder}:{folder}/*", "Steps")),
+    "Java": (CLIENTS / "Steps.java", make_java, lambda folder: (*_JAVA, f"{folder}:{folder}/*", "Steps")),
     **dict.fromkeys(
         ("confluent-kafka", "kafka-python", "aiokafka"),
         (SOURCES / "steps.py", _make_python, lambda folder: (f"{folder}/bin/python", f"{SOURCES}/steps.py")),
