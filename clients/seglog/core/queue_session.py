@@ -123,11 +123,12 @@ class QueueSession:
         self._seconds_a_job: float | None = None
         self._acks: Acknowledgements = {}
         self._acks_at = math.inf  # when they are sent, if no fetch comes before
+        self._refused: deque[tuple[Place, list[Acknowledgement]]] = deque()  # that are sent again, some at a time
         self._untold: dict[Job, None] = {}  # of which something was said that the broker has not answered
         self._lost: errors.JobLost | None = None
         self._lock_seconds = 30.0
         self._look_at = 0.0
-        self._may_renew = True
+        self._has_warned = False  # that a lock is not renewed
 
     # --- The program's side -------------------------------------------------------------------------------------------
 
@@ -307,6 +308,9 @@ class QueueSession:
             now = self._clock()
             if now >= self._heartbeat_at:
                 yield from self._beat(now)
+            elif self._refused:
+                place, some = self._refused.popleft()
+                yield from self._acknowledge({place: some}, is_renewal=some[0].word == RENEW)
             elif now >= self._acks_at:
                 yield from self._acknowledge(self._take_acks())
             elif now >= self._look_at:
@@ -362,7 +366,7 @@ class QueueSession:
             self._release_first()
             self._seconds_a_job = self._lock_seconds  # at least so long: no more are fetched ahead
         locks: Acknowledgements = {}
-        for job in self._out if self._may_renew else ():
+        for job in self._out:
             if job.locked_at <= due and job.lost is None:
                 locks.setdefault(job.place, []).append(Acknowledgement(job.offset, job.offset, RENEW, job))
         return locks
@@ -370,6 +374,7 @@ class QueueSession:
     def _acknowledge(self, acks: Acknowledgements, *, is_renewal: bool = False, is_last: bool = False) -> Steps:
         session, cls = self._session, messages.ShareAcknowledgeRequest
         if session is None or not session.epoch:
+            self._told(acks)
             return
         request = cls(
             group_id=self._options.group,
@@ -384,13 +389,7 @@ class QueueSession:
             self._lose(session, acks, error)
             return
         for place, data in _results(response):
-            if is_renewal and data.error_code == errors.InvalidRequestError.kafka_code:
-                self._may_renew = False
-                told = "%s: locks are not renewed, so a job that takes longer than %g s runs again: %s"
-                _log.warning(told, self._options.group, self._lock_seconds, data.error_message)
-                acks.pop(place, None)
-            else:
-                self._told({place: acks.pop(place, [])}, data.error_code, data.error_message)
+            self._told({place: acks.pop(place, [])}, data.error_code, data.error_message)
         self._told(acks)
 
     # --- Acknowledgements ---------------------------------------------------------------------------------------------
@@ -400,22 +399,40 @@ class QueueSession:
         return acks
 
     def _told(self, acks: Acknowledgements, code: int = -1, why: str | None = None) -> None:
-        """The broker has answered to these with this code; by default, it has not."""
+        """The broker has answered to these with this code; by default, it has not.
+
+        Those of a partition that it refuses are sent again, in halves: it takes all of them or none.
+        """
         self.changes += 1
+        why = why or "the broker did not take what was said of it"
         lost, now = [], self._clock()
-        for _, _, word, job in [ack for some in acks.values() for ack in some]:
-            if job is None:
+        for place, some in acks.items():
+            if code == errors.InvalidRecordStateError.kafka_code and len(some) > 1:
+                middle = len(some) // 2
+                self._refused += [(place, some[:middle]), (place, some[middle:])]
                 continue
-            if code:
-                job.lose(why or "the broker did not take what was said of it")
-            if word == RENEW:
-                job.locked_at = now
-                continue
-            job.is_told = True
-            if job in self._untold:
-                del self._untold[job]
-                lost += [job] if code else []
+            for _, _, word, job in some:
+                if job is None:
+                    continue
+                if word == RENEW:
+                    job.locked_at = math.inf if code else now
+                    if code:
+                        self._note_not_renewed(why)
+                    continue
+                if code:
+                    job.lose(why)
+                job.is_told = True
+                if job in self._untold:
+                    del self._untold[job]
+                    lost += [job] if code else []
         self._note_lost(lost)
+
+    def _note_not_renewed(self, why: str) -> None:
+        """Warn, once, that the broker has refused to renew a lock: of a group that may not, or that has run out."""
+        if not self._has_warned:
+            self._has_warned = True
+            told = "%s: a lock is not renewed, so its job runs again if it takes longer than %g s: %s"
+            _log.warning(told, self._options.group, self._lock_seconds, why)
 
     def _note_lost(self, jobs: list[Job]) -> None:
         """Tell of jobs of which something was said that does not count; to have released one is no loss."""
@@ -434,6 +451,8 @@ class QueueSession:
             for job in self._out:
                 job.lose(why)
             self._told(self._take_acks(), why=why)
+            while self._refused:
+                self._told(dict([self._refused.popleft()]), why=why)
         self._told(acks, why=why)
 
     def fail(self, error: errors.SeglogError) -> None:
@@ -462,6 +481,7 @@ class QueueSession:
         for job in list(self._out):
             self.settle(job, RELEASE)
         yield from self._acknowledge(self._take_acks(), is_last=True)
+        self._lose(self._session, {}, errors.ClientClosedError("the queue was closed"))
         until = self._clock() + CLOSE_SECONDS
         while self._untold and self._clock() < until:  # a fetch carries them, which the last request has answered
             yield Rest(until - self._clock())

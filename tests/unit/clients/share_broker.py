@@ -58,6 +58,7 @@ class ShareBroker:
         self.done: dict[Offset, int] = {}  # what was said of it
         self.members: dict[str, int] = {}  # their epochs
         self.sessions: dict[str, tuple[int, frozenset[int]]] = {}  # next epoch, and partitions
+        self.renews = True
         self.asked: list[Any] = []
         self.scripts: dict[type, list[Any]] = {}  # by class of request: responses, or errors, in the broker's place
 
@@ -147,6 +148,7 @@ class ShareBroker:
             is_mine = all(
                 place in self.acquired and self.acquired[place].member == request.member_id for place in words
             )
+            is_mine = is_mine and (self.renews or not request.is_renew_ack)
             told[part.partition_index] = ErrorCode.NONE if is_mine else ErrorCode.INVALID_RECORD_STATE
             for place, word in words.items() if is_mine else ():
                 if word == RENEW:

@@ -262,25 +262,51 @@ def test_a_lock_is_renewed_for_as_long_as_the_program_has_the_job(broker: ShareB
 def test_locks_that_the_group_does_not_renew_run_out(
     broker: ShareBroker, member: Member, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cls = messages.ShareAcknowledgeResponse
-    refused = cls.PartitionData(error_code=ErrorCode.INVALID_REQUEST, error_message="the group does not renew")
-    topic = cls.ShareAcknowledgeTopicResponse(topic_id=bytes(range(16)), partitions=[refused])
-    broker.scripts[Acknowledge] = [cls(responses=[topic])]
-    broker.append(b"one")
-    job = member.take()
-    assert job is not None
-    broker.sessions = {name: (epoch + 1, places) for name, (epoch, places) in broker.sessions.items()}
+    """A job whose lock is not renewed is still the member's until it runs out."""
+    broker.renews = False
+    broker.append(b"one", b"two")
+    first, second = member.take(), member.take()
+    assert first is not None
+    assert second is not None
+    member.run(LOCK_SECONDS * 0.9)
+    [message] = caplog.messages
+    assert "a lock is not renewed, so its job runs again if it takes longer than 30 s" in message
+    first.accept()
     member.run(LOCK_SECONDS)
-    assert caplog.messages == [
-        "workers: locks are not renewed, so a job that takes longer than 30 s runs again: the group does not renew"
-    ]
+    assert broker.done == {(0, 0): ACCEPT}
     assert Member(broker).take() is not None
-    job.accept()
+    second.accept()
     member.session.hurry()
     member.run()
     with pytest.raises(JobLost, match="may run again") as raised:
         member.session.raise_lost()
-    assert (raised.value.topic, raised.value.partition, raised.value.offset) == (TOPIC, 0, 0)
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == (TOPIC, 0, 1)
+
+
+def test_a_lock_that_is_lost_keeps_no_other_from_being_renewed(broker: ShareBroker, member: Member) -> None:
+    broker.append(b"one", b"two")
+    first, second = member.take(), member.take()
+    assert first is not None
+    assert second is not None
+    del broker.acquired[0, 0]  # as when records are deleted
+    member.run(LOCK_SECONDS * 2)
+    second.accept()
+    member.run(1)
+    assert broker.done == {(0, 1): ACCEPT}
+
+
+def test_a_job_that_is_lost_does_not_take_others_with_it(broker: ShareBroker, member: Member) -> None:
+    broker.append(*[b"job"] * 20)
+    jobs = [job for _ in range(20) if (job := member.take()) is not None]
+    del broker.acquired[0, 7]
+    for job in jobs:
+        job.accept()
+    member.run(1)
+    assert [job.offset for job in jobs if job.lost is not None] == [7]
+    assert len(accepted(broker)) == 19
+    assert all(job.is_told for job in jobs)
+    with pytest.raises(JobLost, match="offset 7"):
+        member.session.raise_lost()
 
 
 # --- Sessions and membership ------------------------------------------------------------------------------------------
