@@ -293,6 +293,12 @@ class Member:
             self.session.wait(-1)
         return job
 
+    def one(self) -> Job:
+        """The next job, which there is."""
+        job = self.take()
+        assert job is not None
+        return job
+
     def take_all(self) -> list[Job]:
         """Jobs until none comes."""
         return list(iter(self.take, None))

@@ -50,14 +50,9 @@ def member(broker: ShareBroker) -> Member:
     return Member(broker)
 
 
-def fetches(broker: ShareBroker) -> list[Fetch]:
-    return [request for request in broker.asked if isinstance(request, Fetch)]
-
-
 def test_a_job_is_a_record_and_is_accepted_by_its_block(broker: ShareBroker, member: Member) -> None:
     broker.append(b"one", b"two")
-    job = member.take()
-    assert job is not None
+    job = member.one()
     assert (job.topic, job.partition, job.offset, job.value, job.attempt) == (TOPIC, 0, 0, b"one", 1)
     with job:
         assert not broker.done
@@ -71,8 +66,7 @@ def test_an_error_releases_the_job_and_goes_no_further(
 ) -> None:
     broker.append(b"one")
     for attempt in (1, 2):
-        job = member.take()
-        assert job is not None
+        job = member.one()
         assert job.attempt == attempt
         with job:
             raise ValueError("cannot")
@@ -80,8 +74,7 @@ def test_an_error_releases_the_job_and_goes_no_further(
         "job jobs-0 at offset 0 failed, attempt 1",
         "job jobs-0 at offset 0 failed, attempt 2",
     ]
-    job = member.take()
-    assert job is not None
+    job = member.one()
     with pytest.raises(KeyboardInterrupt), job:
         raise KeyboardInterrupt
     assert member.take() is not None, "it was released"
@@ -89,8 +82,7 @@ def test_an_error_releases_the_job_and_goes_no_further(
 
 def test_what_is_said_is_said_once(broker: ShareBroker, member: Member) -> None:
     broker.append(b"one")
-    job = member.take()
-    assert job is not None
+    job = member.one()
     with job:
         job.reject()
         job.reject()
@@ -104,17 +96,11 @@ def test_what_is_said_is_said_once(broker: ShareBroker, member: Member) -> None:
 
 def test_acknowledgements_go_with_the_next_fetch(broker: ShareBroker, member: Member) -> None:
     broker.append(*[b"%d" % number for number in range(9)])
-    jobs = [member.take() for _ in range(9)]
-    for job in jobs:
-        assert job is not None
+    for job in [member.one() for _ in range(9)]:
         job.release() if job.offset == 4 else job.accept()
     member.take()
-    [part] = (
-        [request for request in fetches(broker) if request.share_session_epoch and request.topics][-1]
-        .topics[0]
-        .partitions
-    )
-    [acknowledged] = part.acknowledgement_batches
+    last = [each for each in broker.asked if isinstance(each, Fetch) and each.share_session_epoch and each.topics][-1]
+    [acknowledged] = last.topics[0].partitions[0].acknowledgement_batches
     assert (acknowledged.first_offset, acknowledged.last_offset) == (0, 8)
     assert acknowledged.acknowledge_types == [1, 1, 1, 1, 2, 1, 1, 1, 1]
     assert not any(isinstance(request, Acknowledge) for request in broker.asked)
@@ -122,8 +108,7 @@ def test_acknowledgements_go_with_the_next_fetch(broker: ShareBroker, member: Me
 
 def test_acknowledgements_do_not_wait_for_a_fetch_that_waits(broker: ShareBroker, member: Member) -> None:
     broker.append(b"one")
-    job = member.take()
-    assert job is not None
+    job = member.one()
     member.session.wait(1)
     member.run()  # a fetch waits
     job.accept()
@@ -136,8 +121,7 @@ def test_acknowledgements_do_not_wait_for_a_fetch_that_waits(broker: ShareBroker
 
 def test_flush_waits_for_what_was_said(broker: ShareBroker, member: Member) -> None:
     broker.append(b"one")
-    job = member.take()
-    assert job is not None
+    job = member.one()
     job.accept()
     assert member.session.hurry() == [job]
     assert not job.is_told
@@ -184,8 +168,7 @@ def test_jobs_that_cannot_be_read_are_released(cut: bool, caplog: pytest.LogCapt
 
 def work(broker: ShareBroker, member: Member, count: int, seconds: float) -> None:
     for _ in range(count):
-        job = member.take()
-        assert job is not None
+        job = member.one()
         member.run(seconds)
         job.accept()
 
@@ -206,8 +189,7 @@ def test_quick_jobs_are_fetched_ahead_and_slow_ones_are_not(broker: ShareBroker)
 def test_jobs_that_wait_too_long_are_for_others(broker: ShareBroker, member: Member) -> None:
     broker.append(*[b"job"] * 100)
     work(broker, member, 10, 0.0)
-    job = member.take()
-    assert job is not None
+    job = member.one()
     assert len(broker.acquired) > 2
     member.run(LOCK_SECONDS)
     assert [offset for _, offset in broker.acquired] == [job.offset]
@@ -232,9 +214,7 @@ def test_what_a_loop_leaves_is_put_back(broker: ShareBroker, member: Member) -> 
 
 def test_a_job_that_a_loop_passes_over_is_released(broker: ShareBroker, member: Member) -> None:
     broker.append(b"one", b"two")
-    first, second = member.take(), member.take()
-    assert first is not None
-    assert second is not None
+    first, second = member.one(), member.one()
     with second:
         member.session.pass_over(second)  # elsewhere its block goes on
         member.session.pass_over(first)
@@ -248,8 +228,7 @@ def test_a_job_that_a_loop_passes_over_is_released(broker: ShareBroker, member: 
 
 def test_a_lock_is_renewed_for_as_long_as_the_program_has_the_job(broker: ShareBroker, member: Member) -> None:
     broker.append(b"one")
-    job = member.take()
-    assert job is not None
+    job = member.one()
     other = Member(broker)
     for _ in range(5):
         member.run(LOCK_SECONDS / 2)
@@ -265,9 +244,7 @@ def test_locks_that_the_group_does_not_renew_run_out(
     """A job whose lock is not renewed is still the member's until it runs out."""
     broker.renews = False
     broker.append(b"one", b"two")
-    first, second = member.take(), member.take()
-    assert first is not None
-    assert second is not None
+    first, second = member.one(), member.one()
     member.run(LOCK_SECONDS * 0.9)
     [message] = caplog.messages
     assert "a lock is not renewed, so its job runs again if it takes longer than 30 s" in message
@@ -285,9 +262,7 @@ def test_locks_that_the_group_does_not_renew_run_out(
 
 def test_a_lock_that_is_lost_keeps_no_other_from_being_renewed(broker: ShareBroker, member: Member) -> None:
     broker.append(b"one", b"two")
-    first, second = member.take(), member.take()
-    assert first is not None
-    assert second is not None
+    _, second = member.one(), member.one()
     del broker.acquired[0, 0]  # as when records are deleted
     member.run(LOCK_SECONDS * 2)
     second.accept()
@@ -297,7 +272,7 @@ def test_a_lock_that_is_lost_keeps_no_other_from_being_renewed(broker: ShareBrok
 
 def test_a_job_that_is_lost_does_not_take_others_with_it(broker: ShareBroker, member: Member) -> None:
     broker.append(*[b"job"] * 20)
-    jobs = [job for _ in range(20) if (job := member.take()) is not None]
+    jobs = [member.one() for _ in range(20)]
     del broker.acquired[0, 7]
     for job in jobs:
         job.accept()
@@ -320,9 +295,7 @@ def test_a_lost_session_loses_its_jobs_and_another_begins(how: str, caplog: pyte
     broker.append(*[b"job"] * 20)
     work(broker, member, 8, 0.0)
     member.run(1)
-    job, said = member.take(), member.take()
-    assert job is not None
-    assert said is not None
+    job, said = member.one(), member.one()
     member.session.wait(1)
     said.accept()
     broker.lose_sessions()
@@ -405,8 +378,7 @@ def test_what_passes_is_tried_again(code: ErrorCode) -> None:
 def test_closing_releases_what_is_held_and_leaves(broker: ShareBroker, member: Member) -> None:
     broker.append(*[b"job"] * 9)
     work(broker, member, 3, 0.0)
-    job = member.take()
-    assert job is not None
+    job = member.one()
     member.close()
     assert accepted(broker) == [(0, 0), (0, 1), (0, 2)]
     assert len(broker.available) == 6
@@ -423,8 +395,7 @@ def test_a_stopped_queue_hands_out_nothing_and_says_what_becomes_of_the_rest(
 ) -> None:
     broker.append(*[b"job"] * 9)
     work(broker, member, 3, 0.0)
-    job = member.take()
-    assert job is not None
+    job = member.one()
     member.session.stop()
     assert member.take() is None
     job.accept()
