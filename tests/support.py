@@ -193,3 +193,9 @@ def missing(what: str) -> None:
 def numbers_of(client: seglog.Client) -> dict[str, float]:
     """What the broker counts, by the plain names of ``client.metrics()``, without its warning."""
     return client.call(messages.MetricsRequest(), messages.MetricsReply, is_repeatable=True)[0].metrics
+
+
+def request_of(header: dict[str, Any]) -> messages.Request:
+    """The request in a header that is decoded to a map, by the class of its api alone."""
+    own = {name: value for name, value in header.items() if name not in {"id", "api", "v"}}
+    return messages.REQUESTS[header["api"]].from_wire(own)

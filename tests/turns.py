@@ -17,7 +17,7 @@ from typing import Any, Final
 import trio
 
 from seglog_protocol.frames import decode_map, encode_value
-from seglog_protocol.messages import decode_request
+from tests.support import request_of
 
 LIMIT_SECONDS: Final = 0.03
 LIMIT_REFERENCES: Final = 4
@@ -42,7 +42,7 @@ class TurnTooLongError(AssertionError):
 def reference_seconds() -> float:
     """Processor time to decode the largest ordinary request, now."""
     began = time.thread_time()
-    decode_request(decode_map(LARGEST, "header"))
+    request_of(decode_map(LARGEST, "header"))
     return time.thread_time() - began
 
 

@@ -29,7 +29,7 @@ from seglog_protocol.errors import ClientError, ProtocolError, RequestError, Seg
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
 from tests.logs import ManualClock
-from tests.support import REPOSITORY, each_case
+from tests.support import REPOSITORY, each_case, request_of
 from tests.unit.broker.listeners.fake_broker import serving
 from tests.unit.protocol import golden
 
@@ -244,9 +244,9 @@ def test_every_example_is_one_frame_that_holds_the_values_beside_it(example: Exa
         assert [entry.to_wire() for entry in decode(frame.payload)] == example.payload
     request_id = frame.header["id"]
     if direction == "request":
-        request = messages.decode_request(frame.header)
+        request = messages.open_request(frame.packed).accepted()
         assert request.api == api
-        assert messages.request_header(request_id, request) == frame.header
+        assert messages.request_header(request_id, request_of(frame.header)) == frame.header
     elif direction == "reply":
         assert messages.reply_header(request_id, messages.decode_reply(frame.header, reply_class(api))) == frame.header
     else:

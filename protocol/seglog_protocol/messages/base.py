@@ -61,7 +61,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         try:
             return msgspec.convert(wire, cls, builtin_types=_BYTES, dec_hook=decode_error)
         except REFUSED as error:
-            raise refusal(cls, wire) from error
+            raise refusal(error) from error
 
 
 class Request(Message, forbid_unknown_fields=True):

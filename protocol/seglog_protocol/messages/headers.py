@@ -1,9 +1,7 @@
 """Messages to the headers of frames and back.
 
-The usual header goes straight from its bytes into the struct of its api and back. Whatever that refuses is decoded
-once more, as any msgpack map, and held against the struct field by field: the outcome is that of ``decode_request`` and
-``decode_reply`` of the map, whichever way it took. Only a large request that is refused is not decoded to a map, which
-can take a tenth of a second for a mebibyte: the reason is msgspec's then.
+A header goes straight from its bytes into the struct of its api and back. One that is refused is not decoded to a map,
+which can take a tenth of a second for a mebibyte: of a request its id and what it names are read, of a reply its error.
 
 Values of a request that msgpack has no type for are made plain first, or refused: of a date msgspec would send a text
 of its own choice.
@@ -20,18 +18,18 @@ from seglog_protocol import errors
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import COLLECTION_PAUSED_BYTES, decode_map, decode_value, encode_value, without_collection
 from seglog_protocol.messages.append import AppendReply, AppendResult
-from seglog_protocol.messages.base import INT64_MAX, Int63, Message, Request
+from seglog_protocol.messages.base import Int63, Message, Request
 from seglog_protocol.messages.explain import ExplainedSegment
 from seglog_protocol.messages.hello import REQUESTS
 from seglog_protocol.messages.hooks import REFUSED, encode_other
-from seglog_protocol.messages.refusals import cut, refusal_of_large, refusal_of_value, shown
+from seglog_protocol.messages.refusals import cut, refusal, shown
 from seglog_protocol.messages.samples import MetricFamily
 from seglog_protocol.messages.topics import TopicDescription
 
 MessageT = TypeVar("MessageT", bound=Message)
 
-MAP_BYTES_MAX: Final = 32 * 1024
-"""A larger header of a request is not decoded to a map when it is refused."""
+NAMED_BYTES_MAX: Final = 32 * 1024
+"""A larger value for an api, a version or an ack is not decoded to be named in a refusal."""
 
 _ENVELOPE: Final = frozenset({"id", "api", "v"})
 _NIL: Final = encode_value(None)
@@ -66,14 +64,6 @@ def _packed_name(api: str, version: int) -> bytes:
     return b"".join(map(encode_value, ("api", api, "v", version)))
 
 
-def request_id_of(header: Mapping[str, Any]) -> int:
-    """The request's id. Raises RemoteProtocolError without a valid one, since a reply could not be matched."""
-    request_id = header.get("id")
-    if not isinstance(request_id, int) or isinstance(request_id, bool) or not 0 <= request_id <= INT64_MAX:
-        raise errors.RemoteProtocolError("a request needs an id: a whole number, 0 or more")
-    return request_id
-
-
 class OpenedRequest(msgspec.Struct, frozen=True):
     """A request as it came, or the error to answer it with; ``api`` and ``ack`` are what it names in either case."""
 
@@ -97,16 +87,7 @@ def open_request(packed: Buffer) -> OpenedRequest:
     found = _decoded(packed, Request)
     if found is not None and (found.v == found.version or found.version_needed() <= found.v):
         return OpenedRequest(found.id, found, found.api, getattr(found, "ack", None))
-    if len(packed) > MAP_BYTES_MAX:
-        return _refused_large(packed)
-    header = decode_map(packed, "header")
-    request_id = request_id_of(header)
-    request: Request | errors.SeglogError
-    try:
-        request = decode_request(header)
-    except errors.SeglogError as error:
-        request = errors.without_frames(error)
-    return OpenedRequest(request_id, request, header.get("api"), getattr(request, "ack", header.get("ack")))
+    return _refused(packed)
 
 
 class _RequestHead(msgspec.Struct, gc=False):
@@ -121,8 +102,8 @@ class _RequestHead(msgspec.Struct, gc=False):
 _request_head: Final = msgspec.msgpack.Decoder(_RequestHead)
 
 
-def _refused_large(packed: Buffer) -> OpenedRequest:
-    """``open_request`` of a large header that is no request."""
+def _refused(packed: Buffer) -> OpenedRequest:
+    """``open_request`` of a header that is no request."""
     try:
         head = _request_head.decode(packed)
     except msgspec.ValidationError as error:
@@ -135,19 +116,19 @@ def _refused_large(packed: Buffer) -> OpenedRequest:
     refused: errors.SeglogError
     try:
         _request_class(api, version)
-        found = _decoder_of(Request).decode(packed)
+        found = _decode(packed, Request)
         refused = _newer_field(api, found.version_needed(), version)
     except errors.SeglogError as error:
         refused = errors.without_frames(error)
     except REFUSED as error:
-        refused = refusal_of_large(len(packed), str(error))
+        refused = refusal(error)
     return OpenedRequest(head.id, refused, api, ack)
 
 
 def _small_value(raw: msgspec.Raw) -> Any:
     """The value, as text about its size if it is large. Raises RemoteProtocolError."""
     data = memoryview(raw)
-    return decode_value(data, "header") if len(data) <= MAP_BYTES_MAX else f"({len(data)} bytes)"
+    return decode_value(data, "header") if len(data) <= NAMED_BYTES_MAX else f"({len(data)} bytes)"
 
 
 def _any_request() -> Any:
@@ -164,21 +145,6 @@ def _any_request() -> Any:
         for api, request in REQUESTS.items()
     )
     return reduce(operator.or_, opened)
-
-
-def decode_request(header: Mapping[str, Any]) -> Request:
-    """The request in a header that is decoded to a map.
-
-    Raises UnsupportedApiError, UnsupportedVersionError or InvalidRequestError. All can be sent as replies: the frame
-    was whole, so the connection stays usable.
-    """
-    api: Any = header.get("api")
-    version: Any = header.get("v")
-    cls = _request_class(api, version)
-    request = cls.from_wire({name: value for name, value in header.items() if name not in _ENVELOPE})
-    if version < cls.version and request.version_needed() > version:
-        raise _newer_field(api, request.version_needed(), version)
-    return request
 
 
 def _request_class(api: Any, version: Any) -> type[Request]:
@@ -340,14 +306,19 @@ _ERROR: Final = b"error"
 
 def _decoded(packed: Buffer, kind: Any) -> Any:
     """The value of type ``kind``; None for bytes that msgspec refuses, which may be one all the same."""
-    decoder = _decoder_of(kind)
     try:
-        if len(packed) <= COLLECTION_PAUSED_BYTES:
-            return decoder.decode(packed)
-        with without_collection(len(packed)):
-            return decoder.decode(packed)
+        return _decode(packed, kind)
     except REFUSED:
         return None
+
+
+def _decode(packed: Buffer, kind: Any) -> Any:
+    """The value of type ``kind``. Raises what is ``REFUSED``."""
+    decoder = _decoder_of(kind)
+    if len(packed) <= COLLECTION_PAUSED_BYTES:
+        return decoder.decode(packed)
+    with without_collection(len(packed)):
+        return decoder.decode(packed)
 
 
 def _decoder_of(kind: Any) -> msgspec.msgpack.Decoder[Any]:
@@ -389,16 +360,12 @@ def decode_samples(payload: Buffer) -> list[MetricFamily]:
 
 
 def _decode_page(payload: Buffer, cls: type[MessageT], of: str) -> list[MessageT]:
-    kind = list[cls]  # type: ignore[valid-type]
-    found: list[MessageT] | None = _decoded(payload, kind)
-    if found is not None:
-        return found
-    page = decode_value(payload, f"list of {of}")
     try:
-        return msgspec.convert(page, kind)
+        found: list[MessageT] = _decode(payload, list[cls])  # type: ignore[valid-type]
     except REFUSED as error:
-        bad = refusal_of_value(page, of, kind)
-        raise errors.RemoteProtocolError(f"the broker's list of {of} is not understood: {bad.message}") from error
+        told = refusal(error).message
+        raise errors.RemoteProtocolError(f"the broker's list of {of} is not understood: {told}") from error
+    return found
 
 
 _KEPT = frozenset({bool, int, float, bytes, type(None)})

@@ -19,6 +19,7 @@ from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError, TopicExis
 from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
 from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch
 from seglog_protocol.records import Record, decode_records
+from tests.support import request_of
 
 
 class Fault(Enum):
@@ -157,7 +158,7 @@ class FakeBroker:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, connection: socket.socket, frame: Frame) -> bool:
-        request = messages.decode_request(frame.header)
+        request = request_of(frame.header)
         with self.changed:
             self.requests.append(request)
             self.changed.notify_all()

@@ -15,8 +15,8 @@ from scripts.message_tables import fields
 from seglog_protocol import messages
 from seglog_protocol.errors import RemoteProtocolError, SeglogError, UnknownTopicError, error_to_wire
 from seglog_protocol.frames import decode_map
-from seglog_protocol.messages.headers import MAP_BYTES_MAX
-from tests.support import each_case, examples, memory_taken
+from seglog_protocol.messages.headers import NAMED_BYTES_MAX
+from tests.support import each_case, examples, memory_taken, request_of
 from tests.unit.protocol.test_messages import ANY, HEADERS, REPLIES, comparable, decoded_codes, of_type
 from tests.unit.protocol.test_refusals import Name, Numbers, OwnList
 
@@ -168,41 +168,9 @@ def test_a_number_too_large_for_msgpack_is_an_overflow(number: int) -> None:
 def outcome(decode: Callable[[], Any]) -> Any:
     """What came of it: a message field by field, or an error with all that it says."""
     try:
-        return comparable_request(decode())
+        return comparable(decode())
     except SeglogError as error:
         return comparable(error)
-
-
-def comparable_request(found: Any) -> Any:
-    """A request by its own fields, because one that came in a frame has those of the envelope, too."""
-    if isinstance(found, messages.OpenedRequest):
-        return found.request_id, comparable_request(found.request), comparable((found.api, found.ack))
-    if isinstance(found, messages.Request):
-        kind = messages.REQUESTS[found.api]
-        assert isinstance(found, kind)
-        return kind, {field.name: comparable(getattr(found, field.name)) for field in fields(kind)}
-    return comparable(found)
-
-
-def named_ack(header: dict[str, Any], request: Any) -> Any:
-    """The ack of an append as it is, of any other request and of an error as it stands there."""
-    return request.ack if isinstance(request, messages.AppendRequest) else header.get("ack")
-
-
-def by_the_map(data: bytes) -> Any:
-    """What ``open_request`` is to find: the header as a map, then its id, then the request."""
-
-    def found() -> Any:
-        header = decode_map(data, "header")
-        request_id = messages.request_id_of(header)
-        try:
-            request: Any = messages.decode_request(header)
-        except SeglogError as error:
-            messages.pack_reply(1, error)  # it can be sent
-            request = error
-        return messages.OpenedRequest(request_id, request, header.get("api"), named_ack(header, request))
-
-    return outcome(found)
 
 
 @each_case("kind", list(messages.REQUESTS.values()))
@@ -216,7 +184,7 @@ def test_a_request_of_any_order_and_width_is_opened_as_it_was(
     for found in (packed(header), packed(shuffled), widely(shuffled)):
         opened = messages.open_request(found)
         assert (opened.request_id, opened.api) == (request_id, kind.api)
-        assert comparable_request(opened.request) == comparable_request(request)
+        assert comparable(opened.request) == comparable(request)
 
 
 @each_case("kind", REPLIES)
@@ -232,20 +200,6 @@ def test_a_reply_of_any_order_and_width_is_decoded_as_it_was(
     for found in (packed(header), packed(shuffled), memoryview(bytearray(widely(shuffled)))):
         assert comparable(messages.decode_reply(found, kind)) == expected
         assert messages.reply_id_of(found) == request_id
-
-
-@given(
-    header=HEADERS,
-    api=st.sampled_from(list(messages.REQUESTS)) | ANY,
-    version=st.just(1) | ANY,
-    envelope=st.booleans(),
-)
-@example(header={"ack": math.nan}, api="hello", version=1, envelope=True)
-@example(header={"ack": [math.nan]}, api="append", version=1, envelope=True)
-@settings(max_examples=examples(500))
-def test_any_map_is_opened_as_it_is_decoded(header: dict[str, Any], api: Any, version: Any, *, envelope: bool) -> None:
-    data = packed(header | ({"id": 1, "api": api, "v": version} if envelope else {}))
-    assert outcome(lambda: messages.open_request(data)) == by_the_map(data)
 
 
 @given(header=HEADERS, kind=st.sampled_from(REPLIES))
@@ -292,12 +246,28 @@ REQUEST_MAPS: Final = st.sampled_from(list(messages.REQUESTS.values())).flatmap(
 )
 
 
-@given(data=damaged(REQUEST_MAPS))
+ENVELOPES: Final = st.fixed_dictionaries(
+    {"id": IDS, "api": st.sampled_from(list(messages.REQUESTS)) | ANY, "v": st.just(1) | ANY}
+)
+
+
+@given(
+    data=damaged(REQUEST_MAPS)
+    | st.builds(lambda own, envelope: packed(own | envelope), HEADERS, ENVELOPES | st.just({}))
+    | st.binary(max_size=200)
+)
+@example(data=packed({"id": 1, "api": "append", "v": 1, "ack": [math.nan]}))
 @settings(max_examples=examples(2000))
-def test_a_damaged_request_is_opened_as_its_map_is_decoded(data: bytes) -> None:
-    """Any bytes give a request, an error to answer it with, or the error that ends the connection."""
-    found = outcome(lambda: messages.open_request(data))
-    assert found == by_the_map(data)
+def test_any_bytes_are_a_request_or_an_error_to_answer_it_with_or_end_the_connection(data: bytes) -> None:
+    try:
+        opened = messages.open_request(data)
+    except RemoteProtocolError:
+        return
+    if isinstance(opened.request, SeglogError):
+        assert opened.request.code in {"INVALID_REQUEST", "UNSUPPORTED_API", "UNSUPPORTED_VERSION"}
+        assert messages.pack_reply(opened.request_id, opened.request)
+        return
+    assert comparable(opened.request) == comparable(request_of(decode_map(data, "header")))
 
 
 REPLY_MAPS: Final = st.sampled_from(REPLIES).flatmap(
@@ -320,12 +290,6 @@ def test_a_damaged_reply_is_a_reply_or_an_error(made: tuple[type[messages.Messag
     except RemoteProtocolError:
         return  # what nobody asks for need not be text or have text for its keys
     assert comparable(reply) == comparable(messages.decode_reply(header, kind))
-
-
-@given(data=st.binary(max_size=200))
-def test_any_bytes_are_a_request_or_an_error_and_a_page_or_an_error(data: bytes) -> None:
-    assert outcome(lambda: messages.open_request(data)) == by_the_map(data)
-    outcome(lambda: messages.decode_descriptions(data))
 
 
 # --- What it costs ----------------------------------------------------------------------------------------------------
@@ -352,7 +316,7 @@ def test_announced_sizes_and_endless_nesting_take_no_memory(what: str, *, is_fir
     field = HOSTILE[what]
     data = b"\x84" + (field + ENVELOPE if is_first else ENVELOPE + field)
     messages.open_request(packed({"id": 1, "api": "hello", "v": 1, "protocol": "seglog"}))  # what is made at first use
-    with memory_taken() as most, pytest.raises(RemoteProtocolError, match="the header is not valid msgpack"):
+    with memory_taken() as most, pytest.raises(RemoteProtocolError, match="the header is"):
         messages.open_request(data)
     assert most() < 4 * len(data) + 200_000
     assert messages.reply_id_of(data) in {None, 1}
@@ -379,7 +343,7 @@ VERY_MANY: Final[dict[str, dict[str, Any]]] = {
 def test_a_mebibyte_that_is_no_request_is_refused_without_making_a_map_of_it(what: str) -> None:
     """A map of it takes up to 100 ms, during which no other connection is served, and tens of mebibytes."""
     data = packed({"id": 1, "v": 1} | VERY_MANY[what])
-    assert MAP_BYTES_MAX < len(data) < 1024 * 1024 + 200
+    assert NAMED_BYTES_MAX < len(data) < 1024 * 1024 + 200
     messages.open_request(packed({"id": 1, "api": "hello", "v": 1, "protocol": "seglog"}))  # what is made at first use
     with memory_taken() as most:
         opened = messages.open_request(data)
@@ -390,44 +354,13 @@ def test_a_mebibyte_that_is_no_request_is_refused_without_making_a_map_of_it(wha
     assert opened.request.code in {"INVALID_REQUEST", "UNSUPPORTED_API", "UNSUPPORTED_VERSION"}
 
 
-@given(data=damaged(REQUEST_MAPS))
-@settings(max_examples=examples(500))
-def test_a_large_damaged_request_is_refused_or_ends_its_connection(data: bytes) -> None:
-    entry = packed("newer") + packed("x" * MAP_BYTES_MAX)
-    large = b"\xde" + (int.from_bytes(data[1:3], "big") + 1).to_bytes(2, "big") + data[3:] + entry
-    try:
-        opened = messages.open_request(large)
-    except RemoteProtocolError:
-        return
-    assert isinstance(opened.request, SeglogError)
-    assert opened.request.code in {"INVALID_REQUEST", "UNSUPPORTED_API", "UNSUPPORTED_VERSION"}
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [(b"\x91" * 5_000, "lists and maps are nested too deeply"), (b"\x81\xc1\x01", "a byte begins no value")],
 )
 def test_the_reason_is_in_words_where_msgpack_has_none(data: bytes, reason: str) -> None:
     with pytest.raises(RemoteProtocolError, match=f"the header is not valid msgpack: {reason}"):
-        messages.open_request(data)
-
-
-def nested(depth: int) -> Any:
-    value: Any = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-@each_case("name", ["partitions", "ack", "topic_ids", "newer", "v", "api"])
-def test_values_nested_to_the_limit_of_msgpack_are_answered_like_any_other(name: str) -> None:
-    data = packed({"id": 1, "api": "append", "v": 1, "partitions": []} | {name: nested(1000)})
-    opened = messages.open_request(data)
-    refused = opened.request
-    assert opened.request_id == 1
-    assert isinstance(refused, SeglogError)
-    assert refused.code in {"INVALID_REQUEST", "UNSUPPORTED_API", "UNSUPPORTED_VERSION"}
-    assert len(refused.message) < 600
+        decode_map(data, "header")
 
 
 @each_case("request_id", [None, -1, 2**63, True, 1.0, "1", [1]])
@@ -437,10 +370,9 @@ def test_a_packed_request_without_a_proper_id_cannot_be_answered(request_id: Any
     assert messages.open_request(packed({"id": 0, "api": "hello", "v": 1, "protocol": "seglog"})).request_id == 0
 
 
-@each_case("more", [{}, {"names": ["x" * MAP_BYTES_MAX]}], ids=["small", "large"])
 @each_case("header", [{"api": "none"}, {"api": "topics", "v": 99}, {"api": "topics", "newer": 1}])
-def test_a_refusal_does_not_hold_the_frames_that_hold_it(header: dict[str, Any], more: dict[str, Any]) -> None:
+def test_a_refusal_does_not_hold_the_frames_that_hold_it(header: dict[str, Any]) -> None:
     """A cycle of a request, its bytes and its error would be kept until the collector finds it."""
-    refused = messages.open_request(packed({"id": 1, "v": 1} | header | more)).request
+    refused = messages.open_request(packed({"id": 1, "v": 1} | header)).request
     assert isinstance(refused, SeglogError)
     assert (refused.__traceback__, refused.__context__, refused.__cause__) == (None, None, None)

@@ -70,6 +70,11 @@ def messages_of(kind: type[messages.Message]) -> st.SearchStrategy[Any]:
     return st.builds(kind, **strategies)
 
 
+def opened(header: dict[str, Any]) -> messages.Request:
+    """The request in a header. Raises its error."""
+    return messages.open_request(encode_value(header)).accepted()
+
+
 def through_bytes(header: dict[str, Any]) -> dict[str, Any]:
     reader = FrameReader()
     reader.receive_data(encode_frame(header))
@@ -82,8 +87,9 @@ def comparable(message: Any) -> Any:
     """A message as plain data: errors are equal when kind, message, facts and retriable are, and all NaN are."""
     if isinstance(message, SeglogError):
         return type(message), comparable(error_to_wire(message))
-    if isinstance(message, messages.Message):
-        return type(message), {f.name: comparable(getattr(message, f.name)) for f in fields(type(message))}
+    if isinstance(message, messages.Message):  # a request that came in a frame has the fields of the envelope, too
+        kind = messages.REQUESTS[message.api] if isinstance(message, messages.Request) else type(message)
+        return kind, {field.name: comparable(getattr(message, field.name)) for field in fields(kind)}
     if isinstance(message, (list, tuple)):
         return [comparable(item) for item in message]
     if isinstance(message, dict):
@@ -136,9 +142,9 @@ def test_every_request_has_a_reply_and_a_version() -> None:
 
 def test_nil_is_the_same_as_nothing_where_nothing_is_allowed() -> None:
     header = {"id": 1, "api": "topics", "v": 1, "names": None}
-    assert messages.decode_request(header) == messages.TopicsRequest()
+    assert comparable(opened(header)) == comparable(messages.TopicsRequest())
     with pytest.raises(InvalidRequestError) as caught:
-        messages.decode_request({"id": 1, "api": "topics", "v": 1, "after": None})
+        opened({"id": 1, "api": "topics", "v": 1, "after": None})
     assert caught.value.field == "after"
 
 
@@ -149,7 +155,7 @@ HELLO: Final = {"id": 1, "api": "hello", "v": 1, "protocol": "seglog"}
 
 def refused_field(changed: dict[str, Any]) -> str:
     with pytest.raises(InvalidRequestError) as caught:
-        messages.decode_request(through_bytes(changed))
+        opened(changed)
     assert caught.value.code == "INVALID_REQUEST"
     assert len(caught.value.message) < 600
     return caught.value.field
@@ -204,8 +210,7 @@ def test_a_value_of_a_wrong_type_is_refused_by_name(kind: type[messages.Message]
 
 @each_case("value", [1, 1.5, "1", True, -(2**63)])
 def test_a_configuration_value_may_be_of_any_plain_type(value: Any) -> None:
-    header = through_bytes({"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": {"a": value}})
-    request = messages.decode_request(header)
+    request = opened({"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": {"a": value}})
     assert isinstance(request, messages.CreateTopicRequest)
     assert type(request.config["a"]) is type(value)
 
@@ -227,7 +232,7 @@ def test_a_range_holds_to_the_last_number(
     for value in (low, high):
         assert getattr(kind.from_wire(wire | {name: value}), name) == value
     for value in (low - 1, high + 1):
-        with pytest.raises(InvalidRequestError, match=f"from {low} to {high}") as caught:
+        with pytest.raises(InvalidRequestError) as caught:
             kind.from_wire(wire | {name: value})
         assert caught.value.field == name
 
@@ -235,7 +240,7 @@ def test_a_range_holds_to_the_last_number(
 @each_case("api", ["nothing", "", "Hello", b"hello", None, 1, ["hello"], {}, "x" * 100_000])
 def test_an_unknown_api_is_an_error_that_lists_those_there_are(api: Any) -> None:
     with pytest.raises(UnsupportedApiError, match="create_topic") as caught:
-        messages.decode_request({"id": 1, "api": api, "v": 1})
+        opened({"id": 1, "api": api, "v": 1})
     assert len(caught.value.message) < 600
     assert len(caught.value.api) <= 60
 
@@ -243,14 +248,14 @@ def test_an_unknown_api_is_an_error_that_lists_those_there_are(api: Any) -> None
 @each_case("version", [0, 2, -1, True, 1.0, "1", None, 2**64 - 1, "x" * 100_000])
 def test_another_version_is_an_error_that_says_which_are_spoken(version: Any) -> None:
     with pytest.raises(UnsupportedVersionError, match="versions 1 to 1") as caught:
-        messages.decode_request(HELLO | {"v": version})
+        opened(HELLO | {"v": version})
     assert (caught.value.api, caught.value.minimum, caught.value.maximum) == ("hello", 1, 1)
     assert len(caught.value.message) < 600
 
 
 def test_the_version_is_looked_at_before_the_fields_which_it_may_have_changed() -> None:
     with pytest.raises(UnsupportedVersionError):
-        messages.decode_request({"id": 1, "api": "hello", "v": 2, "newer": 1})
+        opened({"id": 1, "api": "hello", "v": 2, "newer": 1})
 
 
 FETCH: Final = {"id": 1, "api": "fetch", "partitions": []}
@@ -262,16 +267,16 @@ def test_a_request_is_sent_in_the_lowest_version_that_fits() -> None:
     assert messages.request_header(1, messages.FetchRequest([], topic_ids={}))["v"] == 2
     named = messages.request_header(1, messages.FetchRequest([], topic_ids={"t": "i"}))
     assert named["topic_ids"] == {"t": "i"}
-    assert messages.decode_request(through_bytes(named)) == messages.FetchRequest([], topic_ids={"t": "i"})
+    assert comparable(opened(named)) == comparable(messages.FetchRequest([], topic_ids={"t": "i"}))
 
 
 def test_a_newer_field_in_an_older_version_is_refused_and_nothing_else_is() -> None:
     with pytest.raises(InvalidRequestError, match="a field of fetch in version 2 is unknown in version 1"):
-        messages.decode_request(FETCH | {"v": 1, "topic_ids": {}})
+        opened(FETCH | {"v": 1, "topic_ids": {}})
     for header in ({"v": 1}, {"v": 2}, {"v": 1, "topic_ids": None}, {"v": 2, "topic_ids": None}):
-        assert messages.decode_request(FETCH | header) == messages.FetchRequest([])
+        assert comparable(opened(FETCH | header)) == comparable(messages.FetchRequest([]))
     with pytest.raises(UnsupportedVersionError, match="versions 1 to 4") as caught:
-        messages.decode_request(FETCH | {"v": 5})
+        opened(FETCH | {"v": 5})
     assert (caught.value.minimum, caught.value.maximum) == (1, 4)
 
 
@@ -362,9 +367,9 @@ def test_a_list_or_map_of_a_request_has_ten_thousand_items_and_not_one_more(fiel
     def of(count: int) -> Any:
         return value * count if isinstance(value, list) else {str(number): "1" for number in range(count)}
 
-    messages.decode_request({"id": 1, "v": 1} | header | {field: of(messages.ITEMS_MAX)})
-    with pytest.raises(InvalidRequestError, match="several requests") as raised:
-        messages.decode_request({"id": 1, "v": 1} | header | {field: of(messages.ITEMS_MAX + 1)})
+    opened({"id": 1, "v": 1} | header | {field: of(messages.ITEMS_MAX)})
+    with pytest.raises(InvalidRequestError, match="send several") as raised:
+        opened({"id": 1, "v": 1} | header | {field: of(messages.ITEMS_MAX + 1)})
     assert raised.value.field == field
 
 

@@ -24,73 +24,53 @@ from seglog_protocol.messages import (
     TruncateRequest,
     decode_descriptions,
     decode_reply,
-    decode_request,
     decode_segments,
     open_request,
 )
-from seglog_protocol.messages.headers import MAP_BYTES_MAX, pack_request
+from seglog_protocol.messages.headers import pack_request
 from tests.support import each_case
 
 PLACE: Final = {"topic": "t", "partition": 0}
+MANY: Final = [{"topic": "a-topic-of-twenty-one", "partition": number, "offset": 1} for number in range(1_000)]
+"""Those of a header that is too large for a map to be made of it in one turn of a broker's loop."""
+LONG: Final = "x" * 100
 SENTENCES: Final[list[tuple[str, dict[str, Any], str, str]]] = [
-    ("hello", {}, "protocol", "HelloRequest needs the field 'protocol'"),
-    ("hello", {"protocol": 1}, "protocol", "field 'protocol' must be text, not 1"),
-    ("hello", {"client": True, "protocol": "seglog"}, "client", "field 'client' must be text, not True"),
-    ("hello", {"newer": 1}, "newer", "unknown field 'newer'; HelloRequest has protocol, client"),
-    ("topics", {"config": 1}, "config", "field 'config' must be true or false, not 1"),
-    ("topics", {"limit": True}, "limit", "field 'limit' must be a whole number from 1 to 10000, not True"),
-    ("topics", {"names": "t"}, "names", "field 'names' must be a list, not 't'"),
-    ("topics", {"names": ["t", 1]}, "names", "field 'names' must be text, not 1"),
+    ("hello", {}, "protocol", "missing field 'protocol'"),
+    ("hello", {"protocol": 1}, "protocol", "field 'protocol' at $.protocol: Expected text, got a whole number"),
+    ("hello", {"newer": 1}, "newer", "unknown field 'newer'"),
+    ("hello", {LONG: 1}, "x" * 57 + "...", f"unknown field '{'x' * 27}...{'x' * 28}'"),
+    ("topics", {"config": 1}, "config", "field 'config' at $.config: Expected true or false, got a whole number"),
+    ("topics", {"limit": True}, "limit", "field 'limit' at $.limit: Expected a whole number, got true or false"),
+    ("topics", {"limit": 0}, "limit", "field 'limit' at $.limit: Expected a whole number >= 1"),
+    ("topics", {"names": "t"}, "names", "field 'names' at $.names: Expected a list or nothing, got text"),
+    ("topics", {"names": ["t", 1]}, "names", "field 'names' at $.names[1]: Expected text, got a whole number"),
     (
         "topics",
         {"names": ["t"] * 10_001},
         "names",
-        "field 'names' has 10001 items, one request takes 10000: send several requests",
+        "field 'names' has more than 10000 items, one request takes that many: send several",
     ),
-    ("append", {"ack": "all"}, "ack", "field 'ack' must be one of none, os, disk, not 'all'"),
-    ("append", {"partitions": {"topic": "t"}}, "partitions", "field 'partitions' must be a list, not {'topic': 't'}"),
-    (
-        "append",
-        {"partitions": [PLACE | {"partition": False, "size": 1}]},
-        "partition",
-        "field 'partition' must be a whole number from 0 to 2147483647, not False",
-    ),
-    ("append", {"partitions": ["t"]}, "partitions", "field 'partitions' must be a map, not 't'"),
-    ("append", {"partitions": [PLACE]}, "size", "AppendPartition needs the field 'size'"),
-    (
-        "append",
-        {"partitions": [PLACE | {"size": 1}, PLACE | {"size": 1, "newer": 1}], "ack": 1},
-        "newer",
-        "unknown field 'newer'; AppendPartition has topic, partition, size",
-    ),
-    ("fetch", {"topic_ids": []}, "topic_ids", "field 'topic_ids' must be a map with text keys, not []"),
-    ("fetch", {"topic_ids": {"t": 1}}, "topic_ids.t", "field 'topic_ids.t' must be text, not 1"),
+    ("append", {"ack": "all"}, "ack", "field 'ack' at $.ack: Invalid enum value 'all'"),
+    ("append", {"partitions": ["t"]}, "partitions", "field 'partitions' at $.partitions[0]: Expected a map, got text"),
+    ("append", {"partitions": [PLACE]}, "size", "missing field 'size' at $.partitions[0]"),
+    ("append", {"partitions": [PLACE | {"newer": 1}]}, "newer", "unknown field 'newer' at $.partitions[0]"),
     (
         "fetch",
-        {"partition_counts": {"t": 2**63}},
-        "partition_counts.t",
-        (
-            "field 'partition_counts.t' must be a whole number from -9223372036854775808 to 9223372036854775807, "
-            "not 9223372036854775808"
-        ),
+        {"topic_ids": {"t": 1}},
+        "topic_ids",
+        "field 'topic_ids' at $.topic_ids[...]: Expected text, got a whole number",
     ),
     (
         "create_topic",
-        {"topic": "t", "config": [["a", 1]]},
+        {"config": {LONG: None}},
         "config",
-        "field 'config' must be a map with text keys, not [['a', 1]]",
+        "field 'config' at $.config[...]: Expected true or false or a whole number or a number or text, got nothing",
     ),
     (
-        "create_topic",
-        {"topic": "t", "config": {"a": [1]}},
-        "config.a",
-        "field 'config.a' must be str or int or float or bool, not [1]",
-    ),
-    (
-        "create_topic",
-        {"config": {"x" * 100: None}},
-        "config." + "x" * 50 + "...",
-        f"field 'config.{'x' * 20}...{'x' * 28}' must be str or int or float or bool, not None",
+        "fetch",
+        {"partitions": [*MANY, PLACE | {"topic": 5}]},
+        "topic",
+        "field 'topic' at $.partitions[1000].topic: Expected text, got a whole number",
     ),
 ]
 
@@ -99,74 +79,24 @@ SENTENCES: Final[list[tuple[str, dict[str, Any], str, str]]] = [
 def test_a_sentence_says_which_field_is_wrong_and_how(
     api: str, fields: dict[str, Any], field: str, sentence: str
 ) -> None:
-    header = {"id": 1, "api": api, "v": 2 if api in {"append", "fetch"} else 1} | fields
-    with pytest.raises(InvalidRequestError) as caught:
-        decode_request(header)
-    assert (caught.value.message, caught.value.field) == (sentence, field)
-    refused = open_request(msgpack.packb(header)).request
-    assert isinstance(refused, InvalidRequestError)
-    assert (refused.message, refused.facts) == (sentence, {"field": field})
-
-
-MANY: Final = [{"topic": "a-topic-of-twenty-one", "partition": number, "offset": 1} for number in range(1_000)]
-OF_LARGE: Final[list[tuple[dict[str, Any], str, str]]] = [
-    ({"partitions": [*MANY, 5]}, "partitions", " at $.partitions[1000]: Expected a map, got a whole number"),
-    (
-        {"partitions": [*MANY, PLACE | {"topic": 5}]},
-        "topic",
-        " at $.partitions[1000].topic: Expected text, got a whole number",
-    ),
-    (
-        {"partitions": [*MANY, {"topic": "t"}]},
-        "partition",
-        " at $.partitions[1000]: Object missing required field partition",
-    ),
-    ({"partitions": MANY, "newer": [1]}, "newer", ": Object contains unknown field newer"),
-    ({"partitions": MANY, "x" * 500: 1}, "x" * 57 + "...", f": Object contains unknown field `{'x' * 69}"),
-    (
-        {"partitions": MANY, "topic_ids": {"t": 1}},
-        "topic_ids",
-        " at $.topic_ids[...]: Expected text, got a whole number",
-    ),
-]
-
-
-@each_case(("fields", "field", "sentence"), OF_LARGE, ids=[each[2][:60] for each in OF_LARGE])
-def test_of_a_large_header_a_sentence_says_the_place_that_is_wrong(
-    fields: dict[str, Any], field: str, sentence: str
-) -> None:
-    packed = msgpack.packb({"id": 7, "api": "fetch", "v": 2} | fields)
-    assert len(packed) > MAP_BYTES_MAX
-    opened = open_request(packed)
+    opened = open_request(msgpack.packb({"id": 7, "api": api, "v": 2 if api in {"append", "fetch"} else 1} | fields))
     refused = opened.request
     assert isinstance(refused, InvalidRequestError)
-    assert (opened.request_id, opened.api, refused.field) == (7, "fetch", field)
-    assert refused.message == f"of a header of {len(packed)} bytes, this is wrong{sentence}"
-
-
-def test_too_many_items_of_a_large_header_are_told_with_the_limit() -> None:
-    refused = open_request(msgpack.packb({"id": 1, "api": "fetch", "v": 1, "partitions": MANY * 11})).request
-    assert isinstance(refused, InvalidRequestError)
-    assert refused.field == "partitions"
-    assert refused.message == "field 'partitions' has more than 10000 items, one request takes that many: send several"
+    assert (refused.message, refused.facts) == (sentence, {"field": field})
+    assert (opened.request_id, opened.api, opened.ack) == (7, api, fields.get("ack"))
 
 
 def test_what_a_broker_answers_wrongly_is_named_in_the_same_words() -> None:
     header = {"id": 1, "partitions": [PLACE | {"error": "boom"}]}
-    sentence = "the broker's answer is not understood: field 'error' must be an error map, not 'boom'"
     for found in (header, msgpack.packb(header)):
-        with pytest.raises(RemoteProtocolError) as caught:
+        with pytest.raises(RemoteProtocolError, match=r"not understood: field 'error' at .*: an error is a map"):
             decode_reply(found, AppendReply)
-        assert caught.value.message == sentence
-    with pytest.raises(RemoteProtocolError) as caught:
+    with pytest.raises(
+        RemoteProtocolError, match=r"list of topics is not understood: field 'name' at .*: Expected text"
+    ):
         decode_descriptions(msgpack.packb([{"name": 1}]))
-    assert caught.value.message == "the broker's list of topics is not understood: field 'name' must be text, not 1"
-    with pytest.raises(RemoteProtocolError) as caught:
+    with pytest.raises(RemoteProtocolError, match="list of segments is not understood: Expected a list, got"):
         decode_segments(msgpack.packb(5))
-    assert (
-        caught.value.message
-        == "the broker's list of segments is not understood: field 'segments' must be a list, not 5"
-    )
 
 
 # --- Values of callers in requests: numbers and text of any type are sent as plain ones, other types are refused ------

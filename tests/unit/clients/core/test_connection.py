@@ -15,10 +15,9 @@ from seglog_protocol.messages import (
     DeleteTopicReply,
     DeleteTopicRequest,
     HelloRequest,
-    decode_request,
     reply_header,
 )
-from tests.support import each_case
+from tests.support import each_case, request_of
 
 
 def reply(request_id: int, payload: bytes = b"") -> bytes:
@@ -34,7 +33,7 @@ def test_a_request_is_written_as_one_frame_that_the_broker_can_read() -> None:
     reader.receive_data(b"".join(buffers))
     frame = reader.next_frame()
     assert frame is not None
-    assert decode_request(frame.header) == request
+    assert request_of(frame.header) == request
     assert bytes(frame.payload) == b"x" * 4000 + b"y" * 2000
 
 

@@ -15,7 +15,8 @@ import seglog.trio
 from seglog.core.dialing import Address
 from seglog.trio import Client
 from seglog_protocol.frames import Frame, FrameReader
-from seglog_protocol.messages import FetchReply, FetchRequest, Message, decode_request
+from seglog_protocol.messages import FetchReply, FetchRequest, Message
+from tests.support import request_of
 from tests.unit.clients.fake_broker import CLOSE, FakeBroker, encoded
 
 
@@ -139,7 +140,7 @@ class MemoryBroker(FakeBroker):
         return self._read(request)
 
     async def _answer_peer(self, peer: _Peer, frame: Frame) -> bool:
-        request = decode_request(frame.header)
+        request = request_of(frame.header)
         self.requests.append(request)
         self.touch()
         answer = self.script(request, frame.payload)
