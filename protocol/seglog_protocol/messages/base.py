@@ -1,7 +1,10 @@
 """What every message is: a msgspec struct, whose fields travel as a msgpack map; and the kinds of fields there are."""
 
 from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, dataclass_transform
+from uuid import UUID
 
 import msgspec
 
@@ -48,7 +51,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def to_wire(self) -> dict[str, Any]:
         """The msgpack map; fields that are None are left out, errors become nested maps."""
-        wire: dict[str, Any] = msgspec.to_builtins(self, builtin_types=_BYTES, enc_hook=encode_other)
+        wire: dict[str, Any] = as_wire(self)
         return wire
 
     @classmethod
@@ -84,3 +87,10 @@ class RequestPart(Message, forbid_unknown_fields=True, gc=False):
 
 
 _BYTES: Final = (bytes, bytearray, memoryview)
+_NOT_CONVERTED: Final = (*_BYTES, datetime, date, time, timedelta, Decimal, UUID)
+"""Bytes, and what msgspec has a text for, and msgpack nothing."""
+
+
+def as_wire(value: Any) -> Any:
+    """A message, or the value of a field, as it travels, but for what msgpack has no type for."""
+    return msgspec.to_builtins(value, builtin_types=_NOT_CONVERTED, enc_hook=encode_other)

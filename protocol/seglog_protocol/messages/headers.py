@@ -3,14 +3,13 @@
 A header goes straight from its bytes into the struct of its api and back. One that is refused is not decoded to a map,
 which can take a tenth of a second for a mebibyte: of a request its id and what it names are read, of a reply its error.
 
-Values of a request that msgpack has no type for are made plain first, or refused: of a date msgspec would send a text
-of its own choice.
+Values of a request that msgpack has no type for are refused: of a date msgspec would send a text of its own choice.
 """
 
 import operator
 from collections.abc import Generator, Mapping, Sequence
 from functools import cache, reduce
-from typing import Annotated, Any, Final, SupportsIndex, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -18,7 +17,7 @@ from seglog_protocol import errors
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import COLLECTION_PAUSED_BYTES, decode_map, decode_value, encode_value, without_collection
 from seglog_protocol.messages.append import AppendReply, AppendResult
-from seglog_protocol.messages.base import Int63, Message, Request
+from seglog_protocol.messages.base import Int63, Message, Request, as_wire
 from seglog_protocol.messages.explain import ExplainedSegment
 from seglog_protocol.messages.hello import REQUESTS
 from seglog_protocol.messages.hooks import REFUSED, encode_other
@@ -53,10 +52,25 @@ def pack_request(request_id: int, request: Request) -> bytes:
     Raises OverflowError for a number that msgpack has no room for, and InvalidRequestError for a value of a type that
     it has not.
     """
-    fields = _encode(request if request.is_plain else plain_request(request))
+    fields = _encode(request) if request.is_plain else _packed_of_any(request)
     begin, at = _with_more(fields, len(_ENVELOPE))
     named = _packed_name(request.api, request.version_needed())
     return b"".join((begin, _PACKED_ID, _encode(request_id), named, fields[at:]))
+
+
+def _packed_of_any(request: Request) -> bytes:
+    """The packed fields; a subclass of ``str`` is packed as ``str``, an integer of numpy as ``int``."""
+    try:
+        return encode_value(request.to_wire())
+    except (TypeError, ValueError):
+        for name in request.__struct_fields__:
+            value = getattr(request, name)
+            try:
+                encode_value(as_wire(value))
+            except (TypeError, ValueError) as error:
+                told = f"field {shown(name)} is {shown(value)}, which cannot be sent, text or a number can: {error}"
+                raise errors.InvalidRequestError(told, field=name) from error
+        raise
 
 
 @cache
@@ -366,50 +380,3 @@ def _decode_page(payload: Buffer, cls: type[MessageT], of: str) -> list[MessageT
         told = refusal(error).message
         raise errors.RemoteProtocolError(f"the broker's list of {of} is not understood: {told}") from error
     return found
-
-
-_KEPT = frozenset({bool, int, float, bytes, type(None)})
-
-
-def plain_request(value: Any) -> Any:
-    """The same request of plain values: a subclass of ``str`` becomes ``str``, an integer of numpy ``int``.
-
-    Raises InvalidRequestError, naming the field, for a value that no plain one stands for.
-    """
-    fields = type(value).__struct_fields__
-    return type(value)(**{field: _plain(getattr(value, field), field) for field in fields})
-
-
-def _plain(value: Any, name: str) -> Any:
-    if type(value) in _KEPT:
-        return value
-    if isinstance(value, str):
-        return _text(value, name)
-    if isinstance(value, msgspec.Struct):
-        return plain_request(value)
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, str) for key in value):
-            problem = f"field {shown(name)} must be a map with text keys, not {shown(value)}"
-            raise errors.InvalidRequestError(problem, field=cut(name))
-        return {_text(key, name): _plain(item, f"{name}.{key}") for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, name) for item in value]
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    if isinstance(value, float):
-        return float(value)
-    if isinstance(value, SupportsIndex):
-        return operator.index(value)
-    problem = f"field {shown(name)} is {shown(value)}: a {type(value).__name__} cannot be sent, text or a number can"
-    raise errors.InvalidRequestError(problem, field=cut(name))
-
-
-def _text(value: str, name: str) -> str:
-    text = str.__str__(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise errors.InvalidRequestError(
-            f"field {shown(name)} is {shown(text)}, which is no text that UTF-8 can write", field=cut(name)
-        ) from error
-    return text

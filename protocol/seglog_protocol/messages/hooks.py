@@ -1,7 +1,8 @@
 """Hooks for msgspec: how errors travel, and values of subclasses of plain types; and what it raises."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from operator import index
+from typing import Any, Final, SupportsIndex
 
 import msgspec
 
@@ -11,13 +12,14 @@ REFUSED: Final = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """What msgspec raises for values and bytes that are not what they should be, and what a hook or Python adds to it."""
 
 
-_PLAIN: Final[Mapping[type, Callable[[Any], Any]]] = {
+_PLAIN: Final[Mapping[Any, Callable[[Any], Any]]] = {
     str: str.__str__,
     int: int.__int__,
     float: float.__float__,
     bytes: bytes.__bytes__,
     list: list.copy,
     dict: dict.copy,
+    Mapping: dict,
 }
 
 
@@ -31,6 +33,8 @@ def encode_other(value: Any) -> Any:
     for kind, plain in _PLAIN.items():
         if isinstance(value, kind):
             return plain(value)
+    if isinstance(value, SupportsIndex):
+        return index(value)
     raise TypeError(f"msgpack has nothing for {type(value).__name__}")
 
 

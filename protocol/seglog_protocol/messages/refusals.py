@@ -15,7 +15,7 @@ def refusal(error: Exception) -> InvalidRequestError:
         what, path = path, ""
     named = _FIELD.search(what)
     field = named[2] if named else (_NAME.findall(path) or [""])[-1]
-    place = f" at {cut(path.strip('`'))}" if path else ""
+    place = f" at {cut(path.replace('`', ''))}" if path else ""
     too_many = _TOO_MANY.match(what)
     if too_many:
         sentence = f"field {shown(field)} has more than {too_many[1]} items, one request takes that many: send several"

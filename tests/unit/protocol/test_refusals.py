@@ -56,6 +56,12 @@ SENTENCES: Final[list[tuple[str, dict[str, Any], str, str]]] = [
     ("append", {"partitions": [PLACE | {"newer": 1}]}, "newer", "unknown field 'newer' at $.partitions[0]"),
     (
         "fetch",
+        {"topic_ids": {1: "t"}},
+        "topic_ids",
+        "field 'topic_ids' at key in $.topic_ids: Expected text, got a whole number",
+    ),
+    (
+        "fetch",
         {"topic_ids": {"t": 1}},
         "topic_ids",
         "field 'topic_ids' at $.topic_ids[...]: Expected text, got a whole number",
@@ -145,7 +151,6 @@ FOREIGN = [
     dt.timedelta(days=1),
     uuid.UUID(int=1),
     decimal.Decimal(5),
-    {1, 2},
     object(),
 ]
 
@@ -155,12 +160,10 @@ def test_what_msgpack_has_no_type_for_is_refused_and_never_made_text(value: Any)
     with pytest.raises(InvalidRequestError, match=r"field 'topic' is .*cannot be sent") as caught:
         pack_request(7, DeleteTopicRequest(value))
     assert caught.value.field == "topic"
-    with pytest.raises(InvalidRequestError, match=r"field 'config.retention.ms' is .*cannot be sent"):
+    with pytest.raises(InvalidRequestError, match=r"field 'config' is .*cannot be sent"):
         pack_request(7, CreateTopicRequest("t", 1, {"retention.ms": value}))
 
 
-def test_keys_that_are_no_text_and_text_that_utf_8_cannot_write_are_refused_by_field() -> None:
-    with pytest.raises(InvalidRequestError, match="field 'config' must be a map with text keys"):
-        pack_request(7, CreateTopicRequest("t", 1, {None: 1}))  # type: ignore[dict-item]
-    with pytest.raises(InvalidRequestError, match=r"field 'topic' is .*no text that UTF-8 can write"):
+def test_text_that_utf_8_cannot_write_is_refused_by_field() -> None:
+    with pytest.raises(InvalidRequestError, match=r"field 'topic' is .*cannot be sent.*utf-8"):
         pack_request(7, DeleteTopicRequest("\udcff"))
