@@ -11,12 +11,10 @@ from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka.compiler import message_writer
 from seglog_protocol.kafka.messages import ConsumerProtocolSubscription, GroupMetadataKey, GroupMetadataValue
 from seglog_protocol.steps import finished
+from tests.unit.broker.coordinators.groups.consumer_coordinator import VirtualTime
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
-WALL_MS = 1_700_000_000_000
-"""The wall clock when the virtual time begins."""
-
 Protocols = Sequence[tuple[str, bytes]]
 
 
@@ -68,25 +66,20 @@ def restore(group: ClassicGroup, value: GroupMetadataValue, now: Now) -> None:
     group.restored(now)
 
 
-class Coordinator:
-    """What goes in comes with the virtual time, what comes out is kept (``records``) or answered."""
+class Coordinator(VirtualTime):
+    """A classic group: what goes in comes with the virtual time, what comes out is kept (``records``) or answered."""
 
     def __init__(self, value: GroupMetadataValue | None = None, **limits: Any) -> None:
+        super().__init__()
         self.limits = Limits(**{"initial_rebalance_delay_ms": 0, **limits})
-        self.outbox = Outbox()
         self.ids = count(1)
-        self.now_ms = 0
         self.records: list[GroupMetadataValue] = []
-        self.group = ClassicGroup("workers", self.outbox, lambda: self.limits, self.new_id)
+        self.group: ClassicGroup = ClassicGroup("workers", self.outbox, lambda: self.limits, self.new_id)
         if value is not None:
             restore(self.group, value, self.now)
 
     def new_id(self) -> str:
         return str(next(self.ids))
-
-    @property
-    def now(self) -> Now:
-        return Now(self.now_ms, WALL_MS + self.now_ms)
 
     def join(
         self, member_id: str = "", *, session_ms: int = SESSION_MS, rebalance_ms: int = REBALANCE_MS, **changes: Any
@@ -126,34 +119,19 @@ class Coordinator:
     def commit(self, member_id: str = "", generation: int = -1, instance_id: str | None = None) -> None:
         self.group.check_commit(member_id, generation, instance_id, self.now)
 
-    def pass_time(self, ms: int) -> None:
-        """Let so many ms pass; the group is called at each of its deadlines."""
-        end_ms = self.now_ms + ms
-        while (deadline := self.group.deadline_ms) is not None and deadline <= end_ms:
-            self.now_ms = max(self.now_ms, deadline)
-            self.group.advance(self.now)
-            self.deliver()
-        self.now_ms = end_ms
-
     def live_for(self, ms: int, *members: str) -> None:
-        """The same, while these members heartbeat every second."""
+        """Let so many ms pass, while these members heartbeat every second."""
         for _ in range(ms // 1_000):
             self.pass_time(1_000)
             for member_id in members:
                 self.heartbeat(member_id)
 
-    def deliver(self) -> None:
-        """All records become durable, all replies are sent."""
-        records, replies = self.outbox.records[:], self.outbox.replies[:]
-        self.outbox.records.clear()
-        self.outbox.replies.clear()
-        for record in records:
+    def keep(self, taken: Outbox) -> None:
+        for record in taken.records:
             assert record.key.group == "workers"  # type: ignore[attr-defined]
             assert (record.key_version, record.value_version) == (2, 3)
             assert isinstance(record.value, GroupMetadataValue)
             self.records.append(record.value)
-        for answer, result in replies:
-            answer(result)
 
     def stable(self, *instances: str | None, protocols: Protocols = RANGE, **options: Any) -> list[str]:
         """Have a consumer join for each instance id, None for a dynamic member; all sync. The ids; the first leads.

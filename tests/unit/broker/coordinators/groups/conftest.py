@@ -2,6 +2,8 @@
 
 import pytest
 
+from seglog_broker.coordinators.groups import consumer_core
+from seglog_protocol import steps
 from tests.unit.broker.coordinators.groups.classic_coordinator import Coordinator
 
 
@@ -30,3 +32,10 @@ def statics(run: Coordinator) -> Coordinator:
     """One with the static members ``blue-1``, which leads, and ``green-2``."""
     run.stable("blue", "green")
     return run
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests pause wherever they can."""
+    monkeypatch.setattr(steps, "ITEMS_A_STEP", 1)
+    monkeypatch.setattr(consumer_core, "ITEMS_A_STEP", 1)

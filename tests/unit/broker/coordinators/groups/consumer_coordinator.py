@@ -1,8 +1,8 @@
-"""A coordinator of one group of the consumer protocol in virtual time, whose records are durable at once."""
+"""Coordinators of one group in virtual time, whose records are durable at once."""
 
 from collections.abc import Iterable, Mapping
 from itertools import count
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from seglog_broker.coordinators.client_patterns import ClientPattern, PatternError
 from seglog_broker.coordinators.groups import topics
@@ -15,6 +15,7 @@ from seglog_broker.coordinators.groups.consumer_requests import (
 )
 from seglog_broker.coordinators.groups.membership import CommitCheck, Limits
 from seglog_broker.coordinators.groups.records import GroupReplay
+from seglog_broker.coordinators.groups.share import Initialize, ShareGroup
 from seglog_broker.coordinators.groups.topics import TopicSize
 from seglog_broker.coordinators.state_machine import Now, Outbox, Record, encode_record
 from seglog_protocol.batch_builder import encode_batch
@@ -81,29 +82,95 @@ class Topics(topics.Topics):
         return {self.name(topic) or topic.hex(): sorted(numbers) for topic, numbers in sorted(assignment.items())}
 
 
-class ConsumerCoordinator:
-    """What goes in comes with the virtual time; records are kept in ``log``, encoded, and replies are sent."""
+GroupT = TypeVar("GroupT", ConsumerGroup, ShareGroup)
 
-    def __init__(self, topics: Topics | None = None, **limits: Any) -> None:
-        self.topics = Topics(orders=4) if topics is None else topics
-        self.limits = Limits(**limits)
+
+class VirtualTime:
+    """A group in virtual time, whose records are durable at once."""
+
+    group: Any
+
+    def __init__(self) -> None:
         self.outbox = Outbox()
         self.now_ms = 0
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, WALL_MS + self.now_ms)
+
+    def pass_time(self, ms: int) -> None:
+        """Let so many ms pass; the group is called at each of its deadlines."""
+        end_ms = self.now_ms + ms
+        while (deadline := self.group.deadline_ms) is not None and deadline <= end_ms:
+            self.now_ms = max(self.now_ms, deadline)
+            self.group.advance(self.now)
+            self.deliver()
+        self.now_ms = end_ms
+
+    def deliver(self) -> None:
+        """All records become durable, all replies are sent."""
+        taken = self.outbox.take()
+        self.keep(taken)
+        for answer, result in taken.replies:
+            answer(result)
+
+    def keep(self, taken: Outbox) -> None:
+        """Keep the records, which are durable."""
+        raise NotImplementedError
+
+
+class AssignedCoordinator(VirtualTime, Generic[GroupT]):
+    """A group to which the broker assigns partitions; records are kept in ``log``, encoded, effects in ``effects``."""
+
+    def __init__(self, topics: Topics | None = None) -> None:
+        super().__init__()
+        self.topics = Topics(orders=4) if topics is None else topics
         self.log: list[Encoded] = []
-        self._ids = count(1)
+        self.effects: list[Initialize] = []
+        self.group: GroupT = self.make_group()
+
+    def make_group(self) -> GroupT:
+        raise NotImplementedError
+
+    def describe(self) -> ConsumerGroupDescription:
+        described = self.group.describe(self.now)
+        return described._replace(members=list(described.members))
+
+    def has(self, member_id: str) -> dict[str, list[int]]:
+        """What a member is assigned, by topic."""
+        [member] = [member for member in self.describe().members if member.member_id == member_id]
+        return {assigned.topic: list(assigned.partitions) for assigned in member.assigned}
+
+    def keep(self, taken: Outbox) -> None:
+        self.log += [finished(encode_record(record)) for record in taken.records]
+        self.effects += taken.effects
+
+    def fail_to_write(self) -> list[Record]:
+        """The disk is full: what was to be written and answered is gone; the records that were to be written."""
+        records = self.outbox.take().records
+        self.group.write_failed(self.now)
+        return records
+
+    def restart(self) -> None:
+        """Begin again from the log, in the way of a broker that starts."""
+        self.outbox = Outbox()
         self.group = self.make_group()
+        restore(self.group, replayed(self.log), self.now)
+
+
+class ConsumerCoordinator(AssignedCoordinator[ConsumerGroup]):
+    """A group of the consumer protocol."""
+
+    def __init__(self, topics: Topics | None = None, **limits: Any) -> None:
+        self.limits = Limits(**limits)
+        self._ids = count(1)
+        super().__init__(topics)
 
     def make_group(self) -> ConsumerGroup:
         return ConsumerGroup(GROUP, self.outbox, lambda: self.limits, self.new_id, self.topics)
 
     def new_id(self) -> str:
         return str(next(self._ids))
-
-    @property
-    def now(self) -> Now:
-        return Now(self.now_ms, WALL_MS + self.now_ms)
-
-    # --- Requests -----------------------------------------------------------------------------------------------------
 
     def beat(self, member_id: str = "new", epoch: int = 0, **changes: Any) -> HeartbeatResult:
         """A heartbeat, which is that of a member that joins and reads orders unless it says otherwise."""
@@ -119,15 +186,6 @@ class ConsumerCoordinator:
 
     def commit(self, member_id: str, epoch: int) -> CommitCheck | None:
         return self.group.check_commit(member_id, epoch, None, self.now)
-
-    def describe(self) -> ConsumerGroupDescription:
-        described = self.group.describe(self.now)
-        return described._replace(members=list(described.members))
-
-    def has(self, member_id: str) -> dict[str, list[int]]:
-        """What a member is assigned, by topic."""
-        (member,) = [member for member in self.describe().members if member.member_id == member_id]
-        return {assigned.topic: list(assigned.partitions) for assigned in member.assigned}
 
     def settled(self, *member_ids: str, rounds: int = 6) -> dict[str, int]:
         """Have members go on until all have what they are to have, giving up at once; their epochs."""
@@ -147,39 +205,8 @@ class ConsumerCoordinator:
             self.beat(member_id, **changes)
         return self.settled(*member_ids)
 
-    # --- Time and disk ------------------------------------------------------------------------------------------------
-
-    def pass_time(self, ms: int) -> None:
-        """Let so many ms pass; the group is called at each of its deadlines."""
-        end_ms = self.now_ms + ms
-        while (deadline := self.group.deadline_ms) is not None and deadline <= end_ms:
-            self.now_ms = max(self.now_ms, deadline)
-            self.group.advance(self.now)
-            self.deliver()
-        self.now_ms = end_ms
-
-    def deliver(self) -> None:
-        """All records become durable, all replies are sent."""
-        records, replies = self.outbox.records[:], self.outbox.replies[:]
-        self.outbox.records.clear()
-        self.outbox.replies.clear()
-        self.log += [finished(encode_record(record)) for record in records]
-        for answer, result in replies:
-            answer(result)
-
-    def fail_to_write(self) -> list[Record]:
-        """The disk is full: what was to be written and answered is gone; the records that were to be written."""
-        records = self.outbox.records[:]
-        self.outbox.records.clear()
-        self.outbox.replies.clear()
-        self.group.write_failed(self.now)
-        return records
-
     def restart(self) -> None:
-        """Begin again from the log, in the way of a broker that starts."""
-        self.outbox = Outbox()
-        self.group = self.make_group()
-        restore(self.group, replayed(self.log), self.now)
+        super().restart()
         self.topics.tell(self.group)
 
 
@@ -193,9 +220,9 @@ def replayed(log: Iterable[tuple[bytes | None, bytes | None]]) -> GroupReplay:
     return replay
 
 
-def restore(group: ConsumerGroup, replay: GroupReplay, now: Now) -> None:
+def restore(group: ConsumerGroup | ShareGroup, replay: GroupReplay, now: Now) -> None:
     """Have a new group be as its records have it."""
     assert not replay.unknown
-    for record in replay.consumer.get(group.key, {}).values():
+    for record in (replay.consumer if group.share is None else replay.share).get(group.key, {}).values():
         finished(group.replay(record))
     group.restored(now)

@@ -17,10 +17,10 @@ from tests.support import calls_of, each_case
 from tests.unit.broker.coordinators.groups.classic_coordinator import (
     REBALANCE_MS,
     SESSION_MS,
-    WALL_MS,
     Coordinator,
     subscription,
 )
+from tests.unit.broker.coordinators.groups.consumer_coordinator import WALL_MS
 
 
 def test_a_single_member_joins_leads_syncs_and_lives_by_heartbeats(run: Coordinator) -> None:

@@ -12,8 +12,8 @@ from seglog_protocol import errors
 from seglog_protocol.kafka import messages
 from seglog_protocol.steps import finished
 from tests.support import each_case
-from tests.unit.broker.coordinators.groups.consumer_coordinator import WALL_MS, Topics, replayed
-from tests.unit.broker.coordinators.groups.share_coordinator import GROUP, ShareCoordinator
+from tests.unit.broker.coordinators.groups.consumer_coordinator import GROUP, WALL_MS, Topics, replayed
+from tests.unit.broker.coordinators.groups.share_coordinator import ShareCoordinator
 
 SESSION_MS = 45_000
 ALL = {"orders": [0, 1, 2, 3]}
