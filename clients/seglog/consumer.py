@@ -4,24 +4,21 @@ There is no thread: while the program processes one reply's records, the next fe
 in the socket.
 """
 
-import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
 
-from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch, poll_seconds
+from seglog.core.consumer import ANSWER_SECONDS, FetchingConsumer, PendingFetch
 from seglog.core.consumer_options import ConsumerOptions
-from seglog.core.conversations import Conversation, ResultT
+from seglog.core.conversations import Conversation, ResultT, at_once
 from seglog.core.offsets import PartitionLag, Place
 from seglog.core.records import FetchedBatch, Record
-from seglog.core.retries import Retries
 from seglog.core.wrong_face import refuse_async, refuse_async_block
 from seglog.link import Dialer, Link, OwnerProcess
-from seglog_protocol.errors import ConnectionLostError, SeglogError
 
 
-class Consumer(ConsumerBase):
+class Consumer(FetchingConsumer):
     """Reads one topic; iterate over it for records, over ``batches()`` for verified batches.
 
     Made by ``Client.consumer``, with a connection of its own. One thread at a time; close it, or use it as a context
@@ -29,11 +26,13 @@ class Consumer(ConsumerBase):
     with the next record.
     """
 
+    _now = staticmethod(time.monotonic)
+
     def __init__(self, dialer: Dialer, link: Link, topic: str, options: ConsumerOptions, *, timeout: float) -> None:
         super().__init__(topic, options, link.converse(options.begin(topic), timeout=timeout))
         self._dialer = dialer.bound_to(link)
         self._link: Link | None = link
-        self._timeout = timeout
+        self._seconds = timeout
         self._owner = OwnerProcess("consumer")
         self._closing = threading.Event()
 
@@ -67,64 +66,18 @@ class Consumer(ConsumerBase):
         For a loop with something else to do where there are few records. Raises what iteration raises. Joining a group,
         and a broker that is away, are waited for as by iteration, however long that takes.
         """
-        self._wait_until = time.monotonic() + poll_seconds(timeout)
-        try:
-            while (batch := self._next_batch()) is not None:
-                if records := self._listed(batch):
-                    return records
-        finally:
-            self._wait_until = math.inf
-        return []
+        self._owner.check()
+        return at_once(self._polled(timeout))
 
     def _next_batch(self) -> FetchedBatch | None:
         self._owner.check()
-        retries = Retries(self.options.reconnect_timeout)
-        is_last = False
-        while True:
-            batch = self._queued()
-            if batch is not None or self._fetcher.is_finished or is_last:
-                return batch
-            self._fetch_or_reconnect(retries)
-            is_last = time.monotonic() >= self._wait_until
+        return at_once(self.next_batch())
 
-    def _fetch_or_reconnect(self, retries: Retries) -> None:
-        """Fetch; after a failure wait and connect again. Raises the failure when there is no other attempt."""
-        try:
-            self._fetch()
-            retries.worked()
-        except SeglogError as error:
-            pause, timeout = retries.failed(error, time.monotonic())
-        else:
-            return
-        self._disconnect()
-        self._sleep(pause)
-        self._connect(timeout)
-
-    def _fetch(self) -> None:
-        """Take the reply to the pending fetch, and send the next fetch before its records are processed."""
-        link = self._connected()
-        if self._pending is None and not self._ask(link):
-            self._sleep(self._pause_seconds(time.monotonic()))
-            return
-        asked = self._pending
-        assert asked is not None
-        if not self._is_answered(link, asked):
-            return
-        self._take(asked, time.monotonic(), self._dialer.server)
-        added = self._added_states()
-        if added is not None:
-            self._fetcher.add_partitions(link.converse(added, timeout=self._timeout))
-        try:
-            self._ask(link)
-        except SeglogError:
-            self._disconnect()  # records already received are returned first
-
-    def _is_answered(self, link: Link, asked: PendingFetch) -> bool:
-        """Wait for the reply; false if there may be something else to do before it comes."""
-        until = min(asked.deadline, self._wait_until)
+    async def _is_answered(self, link: Link, asked: PendingFetch, until: float) -> bool:
         return link.wait(lambda: asked.reply is not None, until - time.monotonic()) or until == asked.deadline
 
-    def _ask(self, link: Link) -> bool:
+    async def _ask(self, link: Link) -> bool:
+        """Send the next fetch; False when there is nothing to fetch at this time."""
         asked = self._next_fetch(time.monotonic())
         if asked is None:
             return False
@@ -141,7 +94,7 @@ class Consumer(ConsumerBase):
         """
         self._owner.check()
         self._check_open()
-        return self._conversed(self._lag)
+        return at_once(self._conversed(self._lag))
 
     def seek(self, place: Place) -> None:
         """Continue at ``{partition: offset}``, leaving other partitions as they are; or at any ``start``, for all.
@@ -149,17 +102,10 @@ class Consumer(ConsumerBase):
         Takes effect with the next record. The ends to stop at do not change.
         """
         self._owner.check()
-        if not isinstance(place, Mapping):
-            place = {state.partition: state.position for state in self._conversed(lambda: self._places(place))}
-        self._go_to(place)
+        at_once(self._sought(place))
 
-    def _conversed(self, begin: Callable[[], Conversation[ResultT]]) -> ResultT:
-        """The result of a conversation, which is begun once more if the connection was lost."""
-        try:
-            return self._usable().converse(begin(), timeout=self._timeout)
-        except ConnectionLostError:
-            self._disconnect()
-            return self._usable().converse(begin(), timeout=self._timeout)
+    async def _converse(self, link: Link, conversation: Conversation[ResultT]) -> ResultT:
+        return link.converse(conversation, timeout=self._seconds)
 
     def _drop_pending(self) -> None:
         asked, self._pending = self._pending, None
@@ -167,25 +113,25 @@ class Consumer(ConsumerBase):
             self._link.abandon(asked.request_id)
             self._cancel_at_broker(asked)
 
-    def _connected(self) -> Link:
-        return self._link or self._connect(self.options.reconnect_timeout)
-
-    def _usable(self) -> Link:
-        """The link, or a new one where the old one is known to be broken."""
-        link = self._connected()
-        if not link.is_usable():
+    async def _usable(self) -> Link:
+        """The link, or another one where it is known to be broken."""
+        if self._link is not None and not self._link.is_usable():
             self._disconnect()
-            link = self._connected()
-        return link
+        return await self._connected(self.options.reconnect_timeout)
 
-    def _connect(self, timeout: float) -> Link:
+    async def _connected(self, seconds: float) -> Link:
+        if self._link is not None:
+            return self._link
         self._sleep(0)
-        link = self._dialer.dial(timeout, self._sleep)
+        link: Link = self._dialer.dial(seconds, self._sleep)
         self._link = link
         if self._closing.is_set():
             self._disconnect()
             raise self._closed()
         return link
+
+    async def _rest(self, seconds: float) -> None:
+        self._sleep(seconds)
 
     def _sleep(self, seconds: float) -> None:
         """Sleep for ``seconds``. Raises ClientClosedError when another thread closes the consumer meanwhile."""

@@ -4,20 +4,18 @@ There is no background task: while the program processes one reply's records, th
 cancelled wait loses nothing; the next wait continues with the same fetch.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from seglog.asynchronous.link import Answer, Dialer, Link
-from seglog.core.consumer import ANSWER_SECONDS, ConsumerBase, PendingFetch, poll_seconds
+from seglog.core.consumer import ANSWER_SECONDS, FetchingConsumer, PendingFetch
 from seglog.core.consumer_options import ConsumerOptions
 from seglog.core.conversations import Conversation, ResultT
 from seglog.core.fetcher import PartitionPosition
 from seglog.core.offsets import PartitionLag, Place
 from seglog.core.records import FetchedBatch, Record
-from seglog.core.retries import Retries
 from seglog.core.wrong_face import refuse_with
-from seglog_protocol.errors import ConnectionLostError, SeglogError
+from seglog_protocol.errors import SeglogError
 
 ItemT = TypeVar("ItemT")
 
@@ -31,7 +29,7 @@ _TURNS_OF_SLOW_PROGRAM: Final = 8
 """Turns in a row then: a task that sends a heartbeat and takes its answer has some steps, and no time between them."""
 
 
-class Consumer(ConsumerBase):
+class Consumer(FetchingConsumer):
     """Reads one topic; ``async for`` over it for records, over ``batches()`` for verified batches.
 
     Made by ``Client.consumer``, with a connection of its own. One task at a time: a second one
@@ -52,6 +50,7 @@ class Consumer(ConsumerBase):
         super().__init__(topic, options, states)
         self._dialer = dialer.bound_to(link)
         self.loop = dialer.loop
+        self._now, self._rest = self.loop.now, self.loop.sleep
         self._link: Link | None = link
         self._seconds = seconds
         self._dialing = self.loop.lock()
@@ -73,14 +72,7 @@ class Consumer(ConsumerBase):
     async def poll(self, timeout: float) -> list[Record]:  # noqa: ASYNC109 - as the blocking one; it returns
         """The records of the next batch, or none, as ``seglog.Consumer.poll``. A cancelled call loses none."""
         await self.loop.turn()
-        self._wait_until = self.loop.now() + poll_seconds(timeout)
-        try:
-            while (batch := await self.next_batch()) is not None:
-                if records := self._listed(batch):
-                    return records
-        finally:
-            self._wait_until = math.inf
-        return []
+        return await self._polled(timeout)
 
     async def next_batch(self) -> FetchedBatch | None:
         """The next batch with records to return, None at the end."""
@@ -88,65 +80,25 @@ class Consumer(ConsumerBase):
             raise self.loop.busy("another task is waiting for this consumer's records")
         self._is_busy = True
         try:
-            return await self._next_batch()
+            return await self._next()
         finally:
             self._is_busy = False
 
-    async def _next_batch(self) -> FetchedBatch | None:
-        retries = Retries(self.options.reconnect_timeout)
-        is_last = False
-        while True:
-            batch = self._queued()
-            if batch is not None or self._fetcher.is_finished or is_last:
-                return batch
-            await self._fetch_or_reconnect(retries)
-            is_last = self.loop.now() >= self._wait_until
-
-    async def _fetch_or_reconnect(self, retries: Retries) -> None:
-        """Fetch; after a failure wait and connect again. Raises the failure when there is no other attempt."""
+    async def _is_answered(self, link: Link, asked: PendingFetch, until: float) -> bool:
+        answer = self._answer
+        if answer is None:
+            return False
         try:
-            await self._fetch()
-            retries.worked()
-        except SeglogError as error:
-            pause, seconds = retries.failed(error, self.loop.now())
-        else:
-            return
-        self._disconnect()
-        await self.loop.sleep(pause)
-        await self._connected(seconds)
-
-    async def _fetch(self) -> None:
-        """Take the reply to the pending fetch, and send the next fetch before its records are processed."""
-        link = await self._connected(self.options.reconnect_timeout)
-        if self._pending is None and not await self._ask(link):
-            await self.loop.sleep(self._pause_seconds(self.loop.now()))
-            return
-        asked, answer = self._pending, self._answer
-        if asked is None or answer is None:
-            return
-        try:
-            if not await self._is_answered(answer, asked):
-                return
+            if not await answer.wait(until) and until != asked.deadline:
+                return False
         except SeglogError:
             if self._pending is asked:
                 raise
         if self._pending is not asked:
-            return  # another task has called seek, resume or close meanwhile
+            return False  # another task has called seek, resume or close meanwhile
         asked.reply = answer.reply
         link.forget(answer)
-        self._take(asked, self.loop.now(), self._dialer.server)
-        added = self._added_states()
-        if added is not None:
-            self._fetcher.add_partitions(await link.converse(added, seconds=self._seconds))
-        try:
-            await self._ask(link)
-        except SeglogError:
-            self._disconnect()  # records already received are returned first
-
-    async def _is_answered(self, answer: Answer, asked: PendingFetch) -> bool:
-        """Wait for the reply; false if there may be something else to do before it comes."""
-        until = min(asked.deadline, self._wait_until)
-        return await answer.wait(until) or until == asked.deadline
+        return True
 
     async def _ask(self, link: Link) -> bool:
         """Send the next fetch; False when there is nothing to fetch at this time."""
@@ -179,19 +131,10 @@ class Consumer(ConsumerBase):
     async def seek(self, place: Place) -> None:
         """Continue elsewhere, as ``seglog.Consumer.seek``. A cancelled call changes nothing."""
         await self.loop.turn()
-        if not isinstance(place, Mapping):
-            place = {state.partition: state.position for state in await self._conversed(lambda: self._places(place))}
-        self._go_to(place)
+        await self._sought(place)
 
-    async def _conversed(self, begin: Callable[[], Conversation[ResultT]]) -> ResultT:
-        """The result of a conversation, which is begun once more if the connection was lost."""
-        try:
-            link = await self._connected(self.options.reconnect_timeout)
-            return await link.converse(begin(), seconds=self._seconds)
-        except ConnectionLostError:
-            self._disconnect()
-            link = await self._connected(self.options.reconnect_timeout)
-            return await link.converse(begin(), seconds=self._seconds)
+    async def _converse(self, link: Link, conversation: Conversation[ResultT]) -> ResultT:
+        return await link.converse(conversation, seconds=self._seconds)
 
     def _drop_pending(self) -> None:
         self._moves += 1
@@ -204,6 +147,9 @@ class Consumer(ConsumerBase):
         self._cancel_at_broker(asked)
 
     # --- The connection -----------------------------------------------------------------------------------------------
+
+    async def _usable(self) -> Link:
+        return await self._connected(self.options.reconnect_timeout)
 
     async def _connected(self, seconds: float) -> Link:
         async with self._dialing:

@@ -4,18 +4,19 @@ One fetch is pending while the program processes the records of the previous one
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from seglog.core.connection import Reply
 from seglog.core.consumer_options import ConsumerOptions
-from seglog.core.conversations import Conversation
+from seglog.core.conversations import Conversation, ResultT
 from seglog.core.fetcher import Fetcher, PartitionPosition
 from seglog.core.moments import to_positions
 from seglog.core.offsets import PartitionLag, Place, look_up_lag
 from seglog.core.records import FetchedBatch, GapLog, Record
+from seglog.core.retries import Retries
 from seglog_protocol import errors
 from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, decode_reply
 
@@ -48,6 +49,9 @@ class PendingFetch:
 
 class ConsumerBase:
     """The part of a consumer that never waits. Subclasses add reading, ``seek`` and ``_drop_pending``."""
+
+    _slice_seconds = math.inf
+    """How long it waits for records at a time, before it looks whether there is something else to do."""
 
     def __init__(self, topic: str, options: ConsumerOptions, states: Sequence[PartitionPosition]) -> None:
         self.topic = topic
@@ -151,7 +155,7 @@ class ConsumerBase:
         """Seconds until there is something to fetch."""
         next_fetch_at = self._fetcher.next_fetch_at()
         assert next_fetch_at is not None, "nothing to ask, nothing queued, and not finished"
-        return max(0.0, min(next_fetch_at, self._wait_until) - now)
+        return min(self._slice_seconds, max(0.0, min(next_fetch_at, self._wait_until) - now))
 
     def _report_gaps(self) -> None:
         met = self._fetcher.new_gaps
@@ -238,3 +242,98 @@ class ConsumerBase:
         """Cancel a dropped fetch at the broker, before the next fetch is sent."""
         if asked.reply is None and asked.request.max_wait_ms:
             self._cancellations.append(CancelRequest(asked.request_id))
+
+
+class FetchingConsumer(ConsumerBase):
+    """The reading of a face, which has a link, time and waits: what it awaits blocks in the blocking one."""
+
+    _dialer: Any
+    _seconds: float
+    """The time of a request."""
+    _now: Callable[[], float]
+    _rest: Callable[[float], Awaitable[object]]
+    _connected: Callable[[float], Awaitable[Any]]
+    """A link, an old one or another, for which so many seconds may be waited."""
+    _usable: Callable[[], Awaitable[Any]]
+    """A link that is not known to be broken."""
+    _disconnect: Callable[[], None]
+    _converse: Callable[[Any, Conversation[Any]], Awaitable[Any]]
+    _ask: Callable[[Any], Awaitable[bool]]
+    """Sends the next fetch over a link; False when there is nothing to fetch at this time."""
+    _is_answered: Callable[[Any, PendingFetch, float], Awaitable[bool]]
+    """Waits for the reply until then; False if it is another fetch's turn."""
+
+    async def next_batch(self) -> FetchedBatch | None:
+        """The next batch with records to return, None at the end."""
+        return await self._next()
+
+    async def _next(self) -> FetchedBatch | None:
+        """Fetch until there is a batch, the end, or no more time."""
+        retries = Retries(self.options.reconnect_timeout)
+        is_last = False
+        while True:
+            batch = self._queued()
+            if batch is not None or self._fetcher.is_finished or is_last:
+                return batch
+            await self._fetch_or_reconnect(retries)
+            is_last = self._now() >= self._wait_until
+
+    async def _polled(self, seconds: float) -> list[Record]:
+        """The records of the next batch; none if none came within so many seconds, or at the end."""
+        self._wait_until = self._now() + poll_seconds(seconds)
+        try:
+            while (batch := await self.next_batch()) is not None:
+                if records := self._listed(batch):
+                    return records
+        finally:
+            self._wait_until = math.inf
+        return []
+
+    async def _fetch_or_reconnect(self, retries: Retries) -> None:
+        """Fetch; after a failure wait and connect again. Raises the failure when there is no other attempt."""
+        try:
+            await self._fetch()
+            retries.worked()
+        except errors.SeglogError as error:
+            pause, seconds = retries.failed(error, self._now())
+        else:
+            return
+        self._disconnect()
+        await self._rest(pause)
+        await self._connected(seconds)
+
+    async def _fetch(self) -> None:
+        """Take the reply to the pending fetch, and send the next fetch before its records are processed."""
+        link = await self._connected(self.options.reconnect_timeout)
+        if self._pending is None and not await self._ask(link):
+            await self._rest(self._pause_seconds(self._now()))
+            return
+        asked = self._pending
+        if asked is None:
+            return
+        until = min(asked.deadline, self._wait_until, self._now() + self._slice_seconds)
+        if not await self._is_answered(link, asked, until):
+            return
+        self._take(asked, self._now(), self._dialer.server)
+        added = self._added_states()
+        if added is not None:
+            self._fetcher.add_partitions(await self._converse(link, added))
+        try:
+            await self._ask(link)
+        except errors.SeglogError:
+            self._disconnect()  # records already received are returned first
+
+    async def _conversed(self, begin: Callable[[], Conversation[ResultT]]) -> ResultT:
+        """The result of a conversation, which is begun once more if the connection was lost."""
+        try:
+            found: ResultT = await self._converse(await self._usable(), begin())
+        except errors.ConnectionLostError:
+            self._disconnect()
+            found = await self._converse(await self._usable(), begin())
+        return found
+
+    async def _sought(self, place: Place) -> None:
+        """Continue at ``place``."""
+        if not isinstance(place, Mapping):
+            place = {state.partition: state.position for state in await self._conversed(lambda: self._places(place))}
+        self._go_to(place)

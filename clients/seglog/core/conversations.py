@@ -5,7 +5,7 @@ clock; ``converse`` and ``converse_async`` run it. A consumer in a group has ste
 """
 
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
@@ -87,22 +87,25 @@ def converse(
     sleep: Callable[[float], object] | None = None,
 ) -> ResultT:
     """Run a conversation to its end: ``do`` answers each step, and its SeglogError is raised in the conversation."""
+
+    async def done(step: StepT) -> object:
+        return do(step)
+
+    async def slept(seconds: float) -> object:
+        return (sleep or time.sleep)(seconds)
+
+    return at_once(converse_async(conversation, done, slept))
+
+
+def at_once(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """The result of a coroutine of the blocking face: what it awaits blocks, and never gives way to a loop."""
     try:
-        step = next(conversation)
-        while True:
-            if isinstance(step, Ask) and step.after_seconds:
-                (sleep or time.sleep)(step.after_seconds)
-            try:
-                answer = do(step)
-            except SeglogError as error:
-                step = conversation.throw(error)
-            else:
-                step = conversation.send(answer)
+        work.send(None)
     except StopIteration as end:
         result: ResultT = end.value
         return result
-    finally:
-        conversation.close()
+    work.close()
+    raise TypeError("an async function was given to the blocking client: use seglog.asyncio or seglog.trio")
 
 
 async def converse_async(

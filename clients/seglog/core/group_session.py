@@ -6,17 +6,18 @@ sent what came of it, errors included. ``turn`` is what a consumer does before i
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from inspect import isawaitable
+from typing import Any, Final, Literal, NamedTuple
 
 from seglog.core.committed_offsets import Committed, commit
 from seglog.core.committed_offsets import look_up_committed as look_up
 from seglog.core.connection import Reply
-from seglog.core.consumer import ConsumerBase
+from seglog.core.consumer import FetchingConsumer
 from seglog.core.consumer_options import GroupOptions
-from seglog.core.conversations import Ask, Conversation
+from seglog.core.conversations import Ask, Conversation, ResultT, converse_async
 from seglog.core.errors import count_of
 from seglog.core.fetcher import PartitionPosition
 from seglog.core.group_membership import Member, Membership, Watch
@@ -28,8 +29,6 @@ from seglog.core.topics import partition_counts
 from seglog.core.transactions import OpenTransaction, TransactionCore
 from seglog_protocol import errors, messages
 from seglog_protocol.isolation import READ_UNCOMMITTED
-
-ResultT = TypeVar("ResultT")
 
 SLICE_SECONDS: Final = 0.25
 """A wait for records is looked up so often, whether there is something else to do first."""
@@ -451,11 +450,18 @@ class GroupSession:
         return usual + self._options.max_poll_interval if is_slow else usual
 
 
-class GroupConsumerBase(ConsumerBase):
+class GroupConsumerBase(FetchingConsumer):
     """The common part of both kinds of GroupConsumer, which inherit from this one first: records are handed out."""
 
     options: GroupOptions
     _session: GroupSession
+    _asked: Callable[[Ask, float, float], Awaitable[Reply]]
+    """Asks over a link that is opened again after it broke: seconds for another one, and for the answer."""
+    _begin_watching: Callable[[], None]
+    """Has ``_watch`` run beside the program, from now on."""
+    _slice_seconds = SLICE_SECONDS
+    _is_leaving = False
+    """Whether it is being closed: each request may take ``CLOSE_SECONDS`` at most."""
 
     def _records(self, batch: FetchedBatch) -> Iterator[Record]:
         self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset)
@@ -470,8 +476,73 @@ class GroupConsumerBase(ConsumerBase):
         self._session.hand_out(self._fetcher.states[batch.partition], batch.start_offset, is_whole=True)
         return super()._whole(batch)
 
-    def _pause_seconds(self, now: float) -> float:
-        return min(SLICE_SECONDS, super()._pause_seconds(now))
+    async def _next(self) -> FetchedBatch | None:
+        self._session.enter()
+        try:
+            return await self._next_of_group()
+        finally:
+            self._session.is_inside = False
+
+    def _check_leaving(self) -> None:
+        """Raise ClientClosedError where it is being closed."""
+        if self._is_leaving:
+            raise self._closed()
+
+    async def _next_of_group(self) -> FetchedBatch | None:
+        """Take turns in the group and fetches, until there is a batch, the end, or no more time."""
+        retries = Retries(self.options.reconnect_timeout)
+        is_last = False
+        while True:
+            self._check_leaving()
+            self._is_interrupted = self._is_closed
+            if self._session.is_turn_due():
+                await self._run(self._session.turn())
+            try:
+                batch = self._queued()
+            except errors.OffsetOutOfRangeError as error:
+                target = await self._run(self._session.restart(error))
+                self._fetcher.skip_to(self._fetcher.states[error.partition], target, error)
+                continue
+            if batch is not None or self._session.is_finished or is_last:
+                return batch
+            if self._fetcher.states:
+                await self._fetch_or_reconnect(retries)
+            else:
+                await self._rest(max(0.0, min(SLICE_SECONDS, self._wait_until - self._now())))
+            is_last = self._now() >= self._wait_until
+
+    async def _run(self, steps: Steps[ResultT]) -> ResultT:
+        """Run ``steps`` to their end."""
+        return await converse_async(steps, self._do, self._rest)
+
+    async def _do(self, step: Step) -> Reply | None:
+        """One step of the program's side; the first has the membership watched."""
+        if isinstance(step, Notify):
+            called = self._session.tell(step)
+            if isawaitable(called):
+                await called
+            return None
+        if isinstance(step, Pause):
+            await self._rest(step.seconds)
+            return None
+        if self._is_leaving:
+            return await self._asked(step, 0.0, CLOSE_SECONDS)
+        self._begin_watching()
+        seconds = self._session.answer_seconds(step.request, self._seconds)
+        return await self._asked(step, self.options.reconnect_timeout, seconds)
+
+    async def _watch(self) -> None:
+        """Keep the membership alive while the program works."""
+        await converse_async(self._session.watching(self._interrupt_if_due), self._watched, self._rest)
+
+    async def _watched(self, step: Step) -> Reply | None:
+        """One step of the watch."""
+        if isinstance(step, Ask):
+            patience = min(self._seconds, self.options.session_timeout)
+            return await self._asked(step, patience, self._seconds)
+        assert isinstance(step, Pause)
+        await self._rest(step.seconds)
+        return None
 
     def _interrupt_if_due(self) -> None:
         """Hand out no more records of this batch if a rebalance or a commit is due."""
