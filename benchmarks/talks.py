@@ -37,7 +37,7 @@ class Talk(Protocol):
 
 
 def converse(port: int, talks: Sequence[Talk], seconds: float) -> tuple[int, float]:
-    """A connection for each talk, until one of its answers counts after ``seconds``; what counted in all, seconds."""
+    """A connection for each talk, until an answer counts after ``seconds``; what counted, and seconds to the last."""
     with ExitStack() as stack, select.epoll(len(talks)) as poll:
         speakers: dict[int, tuple[Replies, Talk]] = {}
         for talk in talks:
@@ -46,7 +46,7 @@ def converse(port: int, talks: Sequence[Talk], seconds: float) -> tuple[int, flo
             poll.register(replies.sock, select.EPOLLIN)
             speakers[replies.sock.fileno()] = replies, talk
         counted = waiting = 0
-        began = time.perf_counter()
+        began = last = time.perf_counter()
         ends = began + seconds
         for replies, talk in speakers.values():
             if (first := talk.request()) is not None:
@@ -58,13 +58,14 @@ def converse(port: int, talks: Sequence[Talk], seconds: float) -> tuple[int, flo
                 for reply in replies.receive():
                     counts = talk.answered(reply)
                     counted += counts
-                    following = None if counts and time.perf_counter() >= ends else talk.request()
+                    last = time.perf_counter() if counts else last
+                    following = None if counts and last >= ends else talk.request()
                     if following is None:
                         waiting -= 1
                         poll.unregister(descriptor)
                         break
                     replies.sock.sendall(following)
-        return counted, time.perf_counter() - began
+        return counted, last - began
 
 
 def header_of(reply: bytes) -> dict[str, Any]:

@@ -21,10 +21,14 @@ from tests.support import REPOSITORY, each_case
 
 _NOTHING_OPEN: Final = "it holds nothing open, and is used by the client's record loop"
 
-_AT_ONCE: Final = "it holds nothing open; a request that is not large is read in one step"
+_AT_ONCE: Final = "it holds nothing open; what is not large is read in one step"
 
 GENERATORS: Final = {
     "broker/seglog_broker/coordinators/groups/committed_offsets.py": {"end_transaction": _AT_ONCE},
+    "broker/seglog_broker/coordinators/share/records.py": dict.fromkeys(("catch_up", "read"), _AT_ONCE),
+    "broker/seglog_broker/coordinators/state_machine.py": dict.fromkeys(
+        ("decode_record", "encode_record", "end_transaction", "read", "take"), _AT_ONCE
+    ),
     "broker/seglog_broker/coordinators/topic.py": {"gather": _AT_ONCE, "_encode": _AT_ONCE},
     "broker/seglog_broker/listeners/kafka/handlers/fetch.py": {"read": _AT_ONCE, "found": _AT_ONCE},
     "broker/seglog_broker/listeners/kafka/handlers/list_offsets.py": {"read": _AT_ONCE},

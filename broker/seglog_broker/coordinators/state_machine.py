@@ -16,6 +16,8 @@ from struct import Struct as Layout
 from struct import error as StructError  # noqa: N812 - an exception
 from typing import Any, Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from seglog_protocol.kafka import Message, messages, read_message, write_message, write_message_in_pieces
 from seglog_protocol.kafka.compiler import message_reader
 from seglog_protocol.kafka.errors import WireError
@@ -74,6 +76,7 @@ class Outbox:
         return taken
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StateMachine:
     """The state of one coordinator key: of one group, for example. Requests are methods of its subclasses.
 
@@ -191,6 +194,7 @@ def decode_record(
         raise UnknownRecordError(str(error)) from error
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Replay:
     """Replays the records of a partition in the order of its log; subclasses keep the resulting state.
 

@@ -457,7 +457,7 @@ class PendingAppends(Acknowledged):
             partition.not_durable.add(written_bytes)
             if too_old:
                 partition.expired_on_arrival += too_old
-            if partition.log.log_end_offset - partition.log.durable_end_offset >= config.flush_messages:
+            if not waiting and partition.log.log_end_offset - partition.log.durable_end_offset >= config.flush_messages:
                 self._context.flush_wanted.set()
             if partition.waiters:
                 partition.note_append(written_bytes)

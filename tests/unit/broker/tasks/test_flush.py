@@ -12,6 +12,8 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.tasks.upkeep import LOOK_SECONDS_MAX
 from seglog_broker.testing.offload import InlineOffload
+from tests.appends import append_batch
+from tests.logs import batch_of_size
 from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, living, with_topic
 
 ONLY = ("flushes",)
@@ -83,6 +85,16 @@ async def test_flush_messages_syncs_at_once_when_so_many_wait_and_not_before(bro
     append(broker, 25)
     await trio.sleep(0.001)
     assert durable(broker) == 35
+
+
+async def test_an_append_that_is_synced_itself_does_not_wake_the_task(broker: Broker) -> None:
+    await with_topic(broker, flush_messages=1)
+    woken = []
+    broker.flush_wanted.set = lambda: woken.append(1)  # type: ignore[method-assign]
+    append_batch(broker, batch_of_size(256, broker.clock.now_ms()), ack="disk")
+    assert woken == []
+    append(broker)
+    assert woken == [1]
 
 
 async def test_records_appended_during_a_flush_are_synced_right_after_it(clock: LoopClock, fs: TimedDisk) -> None:
