@@ -182,7 +182,7 @@ class SnapshotMaker(Service):
 
 
 def _place_of(topic: Topic) -> tuple[bool, bool, str]:
-    """Committed offsets are frozen first, the state of transactions last."""
+    """Committed offsets and what share groups acknowledged are frozen first, the state of transactions last."""
     return topic.name == TRANSACTIONS_TOPIC, not is_internal(topic.name), topic.name
 
 

@@ -129,7 +129,10 @@ class Pruning(Service):
     async def write_cold(self) -> None:
         """Write the snapshots anew that are older than the interval, unless all are and were written anew before."""
         machines = self._runtime.machines
-        if all(machine.is_cold for machine in machines.values()):
+        async for machine in self._scheduler.spread(list(machines.values()), LOOKED_AT_A_TURN):
+            if not machine.is_cold:
+                break
+        else:
             return
         async for key, machine in self._scheduler.spread(list(machines.items()), SNAPSHOTS_A_TURN):
             now = self._runtime.now()
