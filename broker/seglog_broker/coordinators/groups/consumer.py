@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from seglog_broker.coordinators.groups import consumer_member, membership
-from seglog_broker.coordinators.groups.assigned_group import AssignedGroup, GroupState
+from seglog_broker.coordinators.groups.assigned_group import REVOCATION, AssignedGroup, GroupState
 from seglog_broker.coordinators.groups.assignors import NOTHING
 from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
-from seglog_broker.coordinators.groups.consumer_core import REVOCATION, SESSION, ConsumerCore
-from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic, describe_member
+from seglog_broker.coordinators.groups.consumer_core import ConsumerCore
+from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, HeartbeatResult, check_heartbeat
 from seglog_broker.coordinators.groups.topics import Topics
-from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
-from seglog_protocol.errors import FencedMemberEpochError, GroupError, StaleMemberEpochError
+from seglog_broker.coordinators.state_machine import Now, Outbox
+from seglog_protocol.errors import GroupError, StaleMemberEpochError
 from seglog_protocol.steps import Steps, finished, no_steps
 
 DOWNGRADE_POLICIES: Final = frozenset({"downgrade", "bidirectional"})
@@ -36,11 +36,12 @@ class ConsumerGroup(AssignedGroup):
     - A group of which ``is_unused`` is true after a request was refused may be forgotten.
     """
 
-    kind: Final = "consumer"
+    kind = "consumer"
     protocol_type: Final = membership.CONSUMER_PROTOCOL_TYPE
     expires: Final = True
     """Without members and committed offsets it is forgotten."""
     share: Final = None
+    _core: ConsumerCore
 
     def __init__(
         self,
@@ -50,8 +51,7 @@ class ConsumerGroup(AssignedGroup):
         new_id: Callable[[], str],
         topics: Topics,
     ) -> None:
-        self._core = ConsumerCore(group_id, outbox, limits, topics)
-        super().__init__(group_id, outbox, self._core.state, self._core.epochs)
+        super().__init__(outbox, ConsumerCore(group_id, outbox, limits, topics))
         self._new_id = new_id
         self.regexes = self._core.regexes
         """The regular expressions of its members."""
@@ -95,19 +95,6 @@ class ConsumerGroup(AssignedGroup):
         return GroupState.RECONCILING
 
     @property
-    def empty_since_ms(self) -> int | None:
-        """Wall time (ms) at which it became empty; None while it has members, or if it never had any.
-
-        No record carries it: a group that is restored without members is empty since then.
-        """
-        return self._core.empty_since_ms if self.is_empty else None
-
-    @property
-    def deadline_ms(self) -> int | None:
-        """When ``advance`` has something to do, ms of the monotonic clock; None: only after another request."""
-        return self._core.deadlines.earliest()
-
-    @property
     def may_be_classic(self) -> bool:
         """True if there are members, all use the classic protocol, and the configuration allows a downgrade."""
         count, limits = self._state.classic_count, self._core.limits()
@@ -116,29 +103,11 @@ class ConsumerGroup(AssignedGroup):
             and limits.consumer_migration_policy in DOWNGRADE_POLICIES
         )
 
-    def described_as_classic(self, now: Now) -> membership.GroupDescription:
-        """A description as if all its members used the classic protocol."""
-        return as_classic(self.describe(now), self.kind)
-
     def describe(self, now: Now) -> ConsumerGroupDescription:
         """A description for admins."""
-        return ConsumerGroupDescription(
-            self.key,
-            self.state.value,
-            self._state.group_epoch,
-            self._state.group_epoch if self.is_empty else self._state.assignment_epoch,
-            self._core.preferred_assignor(),
-            membership.Each(
-                self.members,
-                lambda member: describe_member(
-                    member,
-                    self._state.targets.get(member.member_id, NOTHING),
-                    self._core.topics,
-                    self._core.session_timeout_ms(member),
-                    now.monotonic_ms - self._core.last_seen.get(member.member_id, now.monotonic_ms),
-                ),
-            ),
-        )
+        state = self._state
+        epoch = state.group_epoch if self.is_empty else state.assignment_epoch
+        return self._described(self.state, epoch, self._core.preferred_assignor(), state.targets, now)
 
     # --- Requests of members ------------------------------------------------------------------------------------------
 
@@ -194,11 +163,7 @@ class ConsumerGroup(AssignedGroup):
             lost_answer = epoch == progress.previous_epoch < progress.epoch
             fenced = not lost_answer or not consumer_member.has_only(request.owned, progress.assigned)
         if fenced:
-            raise FencedMemberEpochError(
-                f"member {member.member_id!r} of group {self.key!r} has epoch {member.epoch} and came with {epoch}:"
-                " revoke all partitions and rejoin with epoch 0",
-                group=self.key,
-            )
+            raise self._core.fenced(member, epoch)
 
     def _leave(self, request: ConsumerHeartbeat, now: Now) -> HeartbeatResult:
         if request.instance_id is None:
@@ -245,9 +210,6 @@ class ConsumerGroup(AssignedGroup):
 
         return check
 
-    def end_join(self, answer: Answer, now: Now) -> None:
-        """A join that waits has lost its connection: its member stays until its session ends."""
-
     def check_fetch(self, member_id: str, epoch: int, instance_id: str | None) -> None:  # noqa: ARG002 - as above
         """Raise the GroupError for a member that looks up offsets and is not of this epoch."""
         if epoch >= 0 or member_id:
@@ -265,36 +227,13 @@ class ConsumerGroup(AssignedGroup):
             group=self.key,
         )
 
-    # --- Time, and what goes on outside -------------------------------------------------------------------------------
-
-    def advance(self, now: Now) -> None:
-        """Remove members whose session has ended, or that did not revoke partitions in time."""
-        gone: dict[str, None] = {}
-        while (key := self._core.deadlines.pop_due(now.monotonic_ms)) is not None:
-            purpose, _, member_id = key.partition(" ")
-            gone[member_id] = None
-            if f"{purpose} " == SESSION and len(gone) <= membership.TOLD_MAX:
-                member = self._core.find(member_id)
-                timeout_ms = self._core.session_timeout_ms(member)
-                membership.warn_of_silence(self._state.group_id, member_id, member.subscription.client_id, timeout_ms)
-        if gone:
-            self._core.remove(gone, now)
-            self._state.journal.append()
-
-    def end_session(self, member_id: str, now: Now) -> None:
-        """End a member's session before its deadline. Raises UnknownMemberError."""
-        self._core.remove([self._core.find(member_id).member_id], now)
-        self._state.journal.append()
-
     def restored(self, now: Now) -> None:
         """Go on from the records that were replayed. Sessions of members begin now."""
         self._state.replayed()
         self._core.regexes.restored()
+        super().restored(now)
         for member in self.members:
-            self._core.live_on(member, now)
             self._core.await_revocation(member, now)
-        if self.is_empty:
-            self._core.empty_since_ms = now.wall_ms
 
 
 def _updated(subscription: consumer_member.Subscription, request: ConsumerHeartbeat) -> consumer_member.Subscription:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from seglog_broker.coordinators.groups import membership
+from seglog_broker.coordinators.groups.assigned_group import JOIN, SYNC
 from seglog_broker.coordinators.groups.classic_members import protocols_by_name
-from seglog_broker.coordinators.groups.consumer_core import JOIN, SYNC, ConsumerCore
+from seglog_broker.coordinators.groups.consumer_core import ConsumerCore
 from seglog_broker.coordinators.groups.consumer_member import ClassicProtocols, Member, MemberState, Subscription
 from seglog_broker.coordinators.groups.consumer_protocol import ClassicSubscription, read_subscription, write_assignment
 from seglog_broker.coordinators.groups.topics import by_id, by_name

@@ -1,10 +1,10 @@
 """The core of a group of the consumer protocol: members of either protocol, target assignment, reconciliation."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from seglog_broker.coordinators.deadlines import Deadlines
+from seglog_broker.coordinators.groups.assigned_group import REVOCATION, GroupCore
 from seglog_broker.coordinators.groups.assignors import ASSIGNORS, NOTHING, Assignment
 from seglog_broker.coordinators.groups.consumer_member import (
     AWAY_EPOCH,
@@ -16,60 +16,27 @@ from seglog_broker.coordinators.groups.consumer_member import (
     Subscription,
 )
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState
-from seglog_broker.coordinators.groups.epochs import Epochs
 from seglog_broker.coordinators.groups.membership import Limits
 from seglog_broker.coordinators.groups.topics import TopicRegexes, Topics
 from seglog_broker.coordinators.state_machine import Now, Outbox
-from seglog_broker.texts import counted
 from seglog_protocol import errors
 from seglog_protocol.steps import ITEMS_A_STEP, Steps
 from seglog_protocol.texts import members_text
 
-SESSION: Final = "session "
-REVOCATION: Final = "revocation "
-JOIN: Final = "join "
-SYNC: Final = "sync "
-"""The kinds of a member's deadlines: prefixes of their keys, before its id."""
 
-
-class ConsumerCore:
-    """The members of a group, their subscriptions, and their reconciliation towards the target assignment.
-
-    Records carry ``state``, and its changes are decided by ``state.journal.append()``. All else is in memory alone and
-    starts again after a restart: sessions and other deadlines, the known topics, an assignment that is being computed.
-    """
+class ConsumerCore(GroupCore):
+    """The members of a group of the consumer protocol, and their reconciliation towards the target assignment."""
 
     def __init__(self, group_id: str, outbox: Outbox, limits: Callable[[], Limits], topics: Topics) -> None:
-        self.group_id: Final = group_id
-        self.limits: Final = limits
-        self.topics: Final = topics
-        self.state: Final = ConsumerState(group_id, outbox)
-        self.regexes: Final = TopicRegexes(self.state)
-        self.deadlines: Final = Deadlines()
-        self.last_seen: Final[dict[str, int]] = {}
-        """Last heartbeat by member id, monotonic ms."""
-        self.empty_since_ms: int | None = None
-        """Wall time (ms) at which the group became empty; undefined while it has members."""
-        self.epochs: Final = Epochs(
-            self.state,
+        super().__init__(
+            ConsumerState(group_id, outbox),
             topics,
             lambda *asked: ASSIGNORS[self.preferred_assignor()](*asked),  # noqa: PLW0108 - another one later
         )
+        self.limits: Final = limits
+        self.regexes: Final = TopicRegexes(self.state)
 
     # --- Members ------------------------------------------------------------------------------------------------------
-
-    def find(self, member_id: str) -> Member:
-        """A member. Raises UnknownMemberError."""
-        member = self.state.members.get(member_id)
-        if member is None:
-            raise self.unknown(f"member {member_id!r}", member_id)
-        return member
-
-    def unknown(self, what: str, member_id: str) -> errors.UnknownMemberError:
-        """The error for a request of a member that is not in the group."""
-        return errors.UnknownMemberError(
-            f"group {self.group_id!r} has no {what}: rejoin with epoch 0", group=self.group_id, member_id=member_id
-        )
 
     def illegal_generation(self, member: Member, generation: int) -> errors.IllegalGenerationError:
         """The error for a member of the classic protocol with another generation than its epoch."""
@@ -112,19 +79,13 @@ class ConsumerCore:
 
     def check_size(self) -> None:
         """Raise GroupMaxSizeError if there is no room for a member more."""
-        limit = self.limits().consumer_max_size
-        if len(self.state.members) >= limit:
-            raise errors.GroupMaxSizeError(
-                f"group {self.group_id!r} has {counted(limit, 'member')}, as many as group.consumer.max.size allows:"
-                " end one of them first",
-                group=self.group_id,
-            )
+        self.check_room("group.consumer.max.size", self.limits().consumer_max_size)
 
     def replace(self, old: Member, new: Member) -> None:
         """Replace a static member; ``new`` gets its target assignment."""
         target = self.state.targets.get(old.member_id, NOTHING)
         self.epochs.restart()  # the computation knows the old one
-        self._forget(old.member_id)
+        self.forget(old.member_id)
         self.state.put_member(new)
         self.state.set_target(new.member_id, target)
 
@@ -138,32 +99,16 @@ class ConsumerCore:
         self.state.set_assignment_epoch(epoch, now.wall_ms)
         self.empty_since_ms = now.wall_ms
 
-    def remove(self, member_ids: Iterable[str], now: Now) -> None:
+    def remove(self, member_ids: Collection[str], now: Now) -> None:
         """Remove members."""
-        regexes = set()
-        for member_id in member_ids:
-            regexes.add(self.state.members[member_id].subscription.regex)
-            self._forget(member_id)
+        regexes = {self.state.members[member_id].subscription.regex for member_id in member_ids}
+        super().remove(member_ids, now)
         self.regexes.drop_unused(regexes)
-        self.epochs.begin()
-        if not self.state.members:
-            self.empty_since_ms = now.wall_ms
-
-    def live_on(self, member: Member, now: Now) -> None:
-        """Restart the member's session timer."""
-        self.last_seen[member.member_id] = now.monotonic_ms
-        self.deadlines.set(SESSION + member.member_id, now.monotonic_ms + self.session_timeout_ms(member))
 
     def session_timeout_ms(self, member: Member) -> int:
         """The group's, or that of a member of the classic protocol, which has its own."""
         classic = member.classic
         return self.limits().consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
-
-    def _forget(self, member_id: str) -> None:
-        self.state.remove_member(member_id)
-        self.last_seen.pop(member_id, None)
-        for purpose in (SESSION, REVOCATION, JOIN, SYNC):
-            self.deadlines.discard(purpose + member_id)
 
     # --- Assigning ----------------------------------------------------------------------------------------------------
 

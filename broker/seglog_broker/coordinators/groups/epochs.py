@@ -14,17 +14,17 @@ from seglog_broker.coordinators.groups.topics import Topics, TopicSize
 from seglog_broker.coordinators.state_machine import Now
 from seglog_protocol.steps import ITEMS_A_STEP, Pace, Steps, finished
 
+Assign = Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], Steps[dict[str, Assignment]]]
+"""Makes an assignment, for members as an assignor sees them, and the numbers of partitions by topic id."""
+
 
 @dataclass(eq=False, repr=False)
 class Epochs:
-    """The group epoch and the assignment epoch of ``state``.
-
-    ``assign`` makes an assignment: for members as an assignor sees them, and the numbers of partitions by topic id.
-    """
+    """The group epoch and the assignment epoch of ``state``; ``assign`` makes an assignment."""
 
     _state: Final[ConsumerState]
     _topics: Final[Topics]
-    _assign: Final[Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], Steps[dict[str, Assignment]]]]
+    _assign: Final[Assign]
 
     def __post_init__(self) -> None:
         self._topics_version = -1

@@ -10,24 +10,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
-from seglog_broker.coordinators.deadlines import Deadlines
-from seglog_broker.coordinators.groups.assigned_group import AssignedGroup, GroupState
+from seglog_broker.coordinators.groups.assigned_group import AssignedGroup, GroupCore, GroupState
 from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment, Subscriber
-from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic, describe_member
+from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.consumer_member import JOINING_EPOCH, LEFT_EPOCH, Member, Progress
 from seglog_broker.coordinators.groups.consumer_records import SHARE_RECORDS
 from seglog_broker.coordinators.groups.consumer_requests import HeartbeatResult
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState
-from seglog_broker.coordinators.groups.epochs import Epochs
+from seglog_broker.coordinators.groups.epochs import Assign
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, NAME_BYTES
-from seglog_broker.coordinators.groups.membership import TOLD_MAX, CommitCheck, Each, GroupDescription, warn_of_silence
+from seglog_broker.coordinators.groups.membership import CommitCheck
 from seglog_broker.coordinators.groups.share_assignor import assign_simple
 from seglog_broker.coordinators.groups.shared_topics import ByTopic, NamedPartitions, SharedTopics
 from seglog_broker.coordinators.groups.topics import Topics
 from seglog_broker.coordinators.share.in_flight import NO_OFFSET
 from seglog_broker.coordinators.share.settings import ShareSettings
-from seglog_broker.coordinators.state_machine import Answer, Now, Outbox
-from seglog_broker.texts import counted
+from seglog_broker.coordinators.state_machine import Now, Outbox
 from seglog_protocol import errors
 from seglog_protocol.steps import Pace, Steps
 
@@ -94,33 +92,55 @@ class Initialize(NamedTuple):
     """By topic id and partition; NO_OFFSET: none is chosen yet."""
 
 
+class ShareCore(GroupCore):
+    """The members of a share group."""
+
+    def __init__(
+        self, group_id: str, outbox: Outbox, settings: Callable[[], ShareSettings], topics: Topics, assign: Assign
+    ) -> None:
+        super().__init__(ConsumerState(group_id, outbox, SHARE_RECORDS, FIRST_EPOCH), topics, assign)
+        self.settings: Final = settings
+
+    def session_timeout_ms(self, member: Member) -> int:  # noqa: ARG002 - it is the group's
+        """The group's."""
+        return self.settings().session_ms
+
+    def unknown(self, what: str, member_id: str) -> errors.UnknownMemberError:  # noqa: ARG002 - Kafka's words
+        """The error for a request of a member that is not in the group."""
+        return errors.UnknownMemberError(
+            f"Member {member_id} is not a member of group {self.group_id}.", group=self.group_id, member_id=member_id
+        )
+
+    def remove(self, member_ids: Collection[str], now: Now) -> None:
+        """Remove members. Without any the assignment is there: that of nothing."""
+        super().remove(member_ids, now)
+        if not self.state.members:
+            self.state.set_assignment_epoch(self.state.group_epoch, 0)
+
+
 class ShareGroup(AssignedGroup):
     """A share group.
 
     What a ConsumerGroup says of records, replies, steps and sessions holds here, too. Effects are Initialize.
     """
 
-    kind: Final = "share"
+    kind = "share"
     protocol_type: Final = "share"
     expires: Final = False
     consumer: Final = None
     classic: Final = None
     takes_classic: Final = False
+    _core: ShareCore
 
     def __init__(self, group_id: str, outbox: Outbox, settings: Callable[[], ShareSettings], topics: Topics) -> None:
-        state = ConsumerState(group_id, outbox, SHARE_RECORDS, FIRST_EPOCH)
-        super().__init__(group_id, outbox, state, Epochs(state, topics, self._assign))
-        self._settings: Final = settings
+        super().__init__(outbox, ShareCore(group_id, outbox, settings, topics, self._assign))
         self._topics: Final = topics
-        self._sessions: Final = Deadlines()
-        self._last_seen: Final[dict[str, int]] = {}  # by member id, monotonic ms
         self._asked_ms: Final[dict[bytes, int]] = {}
         """When the state of a topic's partitions was last asked for, monotonic ms; not since the start: no entry."""
         self._seen: tuple[int, int, SharedTopics] | None = None
         """Version of the topics, group epoch and share partitions for which nothing was left to initialize."""
         self._assigned: tuple[int, SharedTopics] | None = None
         """Assignment epoch and share partitions at the last look whether all of these are assigned."""
-        self._empty_since_ms: int | None = None
 
     @property
     def share(self) -> "ShareGroup":
@@ -139,44 +159,13 @@ class ShareGroup(AssignedGroup):
         return GroupState.EMPTY if self.is_empty else GroupState.STABLE
 
     @property
-    def empty_since_ms(self) -> int | None:
-        """Wall time (ms) at which it became empty, or was restored so; None while it has members, or never had any."""
-        return self._empty_since_ms if self.is_empty else None
-
-    @property
-    def deadline_ms(self) -> int | None:
-        """When the next session ends, ms of the monotonic clock; None: there are no members."""
-        return self._sessions.earliest()
-
-    @property
     def shared(self) -> SharedTopics:
         """How far the state of its share partitions is."""
         return self._state.shared or _NO_TOPICS
 
-    def described_as_classic(self, now: Now) -> GroupDescription:
-        """A description as if all its members used the classic protocol."""
-        return as_classic(self.describe(now), self.kind)
-
     def describe(self, now: Now) -> ConsumerGroupDescription:
-        """A description for admins."""
-        state, topics, timeout_ms = self._state, self._topics, self._settings().session_ms
-        return ConsumerGroupDescription(
-            self.key,
-            self.state.value,
-            state.group_epoch,
-            state.assignment_epoch,
-            ASSIGNOR,
-            Each(
-                self.members,
-                lambda member: describe_member(
-                    member,
-                    NOTHING,  # none is told
-                    topics,
-                    timeout_ms,
-                    now.monotonic_ms - self._last_seen.get(member.member_id, now.monotonic_ms),
-                ),
-            ),
-        )
+        """A description for admins, without target assignments."""
+        return self._described(self.state, self._state.assignment_epoch, ASSIGNOR, {}, now)
 
     # --- Requests of members ------------------------------------------------------------------------------------------
 
@@ -186,8 +175,8 @@ class ShareGroup(AssignedGroup):
         Raises the GroupError that tells it what to do.
         """
         if request.member_epoch == LEFT_EPOCH:
-            self._remove([self._find(request.member_id).member_id], now)
-            yield from self._epochs.settled(now, may_assign=False)  # for the topics that others read
+            self._core.remove([self._core.find(request.member_id).member_id], now)
+            yield from self._core.epochs.settled(now, may_assign=False)  # for the topics that others read
             result = HeartbeatResult(request.member_id, LEFT_EPOCH)
         else:
             result = yield from self._live(request, now)
@@ -195,7 +184,7 @@ class ShareGroup(AssignedGroup):
         return result
 
     def _live(self, request: ShareHeartbeat, now: Now) -> Steps[HeartbeatResult]:
-        state, settings, member_id = self._state, self._settings(), request.member_id
+        state, settings, member_id = self._state, self._core.settings(), request.member_id
         before = self._find_or_make(request, settings)
         said = before.subscription
         topics = said.topics if request.topics is None else state.name_sets.shared(frozenset(request.topics))
@@ -204,13 +193,12 @@ class ShareGroup(AssignedGroup):
             rack_id=rack_id, client_id=request.client_id, client_host=request.client_host, topics=topics
         )
         state.put_member(before._replace(subscription=subscription))
-        self._last_seen[member_id] = now.monotonic_ms
-        self._sessions.set(member_id, now.monotonic_ms + settings.session_ms)
+        self._core.live_on(before, now)
         epoch = state.group_epoch
         if topics != said.topics or (yield from self._has_unassigned()):
-            self._epochs.begin()
+            self._core.epochs.begin()
         since_ms = now.wall_ms - state.assigned_ms
-        yield from self._epochs.settled(now, may_assign=not 0 <= since_ms < settings.assignment_interval_ms)
+        yield from self._core.epochs.settled(now, may_assign=not 0 <= since_ms < settings.assignment_interval_ms)
         yield from self._initialize(now)
         member = yield from self._reconciled(member_id, is_other_epoch=state.group_epoch != epoch)
         assigned = member.progress.assigned
@@ -219,37 +207,21 @@ class ShareGroup(AssignedGroup):
             return HeartbeatResult(member_id, member.epoch, settings.heartbeat_ms)
         return HeartbeatResult(member_id, member.epoch, settings.heartbeat_ms, assigned)
 
-    def _find(self, member_id: str) -> Member:
-        member = self._state.members.get(member_id)
-        if member is None:
-            raise errors.UnknownMemberError(
-                f"Member {member_id} is not a member of group {self.key}.", group=self.key, member_id=member_id
-            )
-        return member
-
     def _find_or_make(self, request: ShareHeartbeat, settings: ShareSettings) -> Member:
         member = self._state.members.get(request.member_id)
-        if member is None and len(self._state.members) >= settings.members_max:
-            raise errors.GroupMaxSizeError(
-                f"share group {self.key!r} has {counted(settings.members_max, 'member')}, as many as "
-                "group.share.max.size allows: end one of them first",
-                group=self.key,
-            )
+        if member is None:
+            self._core.check_room("group.share.max.size", settings.members_max)
         if request.member_epoch == JOINING_EPOCH:
             return member or Member(request.member_id)
-        member = self._find(request.member_id)
+        member = self._core.find(request.member_id)
         epoch = request.member_epoch
         if epoch != member.epoch and not epoch == member.progress.previous_epoch < member.epoch:
-            raise errors.FencedMemberEpochError(
-                f"member {member.member_id!r} of group {self.key!r} has epoch {member.epoch} and came with {epoch}:"
-                " give up all partitions and rejoin with epoch 0",
-                group=self.key,
-            )
+            raise self._core.fenced(member, epoch)
         return member
 
     def _reconciled(self, member_id: str, *, is_other_epoch: bool) -> Steps[Member]:
         """A member with its target assignment, of topics to which it subscribes."""
-        state, member = self._state, self._find(member_id)
+        state, member = self._state, self._core.find(member_id)
         while member.epoch != state.assignment_epoch or is_other_epoch:
             target, names, epoch = state.targets.get(member_id, NOTHING), member.subscription.topics, member.epoch
             assigned: dict[bytes, frozenset[int]] = {}
@@ -263,7 +235,9 @@ class ShareGroup(AssignedGroup):
                 continue  # there is another one by now
             previous = member.progress.previous_epoch if epoch == state.assignment_epoch else epoch
             kept = target if len(assigned) == len(target) else assigned
-            member = self._find(member_id)._replace(progress=Progress(state.assignment_epoch, previous, assigned=kept))
+            member = self._core.find(member_id)._replace(
+                progress=Progress(state.assignment_epoch, previous, assigned=kept)
+            )
             state.put_member(member)
             break
         return member
@@ -425,49 +399,8 @@ class ShareGroup(AssignedGroup):
     def check_fetch(self, *_request: object) -> None:
         """Anybody may look for committed offsets: there are none."""
 
-    def end_join(self, answer: Answer, now: Now) -> None:
-        """Nothing: no join waits."""
-
     def _not_for_consumers(self) -> errors.UnknownGroupError:
         return errors.UnknownGroupError(f"Group {self.key} is not a consumer group.", group=self.key)
-
-    # --- Sessions -----------------------------------------------------------------------------------------------------
-
-    def _remove(self, member_ids: Iterable[str], now: Now) -> None:
-        state = self._state
-        for member_id in member_ids:
-            state.remove_member(member_id)
-            self._last_seen.pop(member_id, None)
-            self._sessions.discard(member_id)
-        self._epochs.begin()
-        if self.is_empty:
-            state.set_assignment_epoch(state.group_epoch, 0)
-            self._empty_since_ms = now.wall_ms
-
-    def advance(self, now: Now) -> None:
-        """Remove members whose session has ended."""
-        gone: list[str] = []
-        while (member_id := self._sessions.pop_due(now.monotonic_ms)) is not None:
-            gone.append(member_id)
-            if len(gone) <= TOLD_MAX:
-                client_id = self._find(member_id).subscription.client_id
-                warn_of_silence(self.key, member_id, client_id, self._settings().session_ms)
-        if gone:
-            self._remove(gone, now)
-            self._state.journal.append()
-
-    def end_session(self, member_id: str, now: Now) -> None:
-        """End a member's session before its deadline. Raises UnknownMemberError."""
-        self._remove([self._find(member_id).member_id], now)
-        self._state.journal.append()
-
-    def restored(self, now: Now) -> None:
-        """Go on from the records that were replayed. Sessions of members begin now."""
-        for member in self.members:
-            self._last_seen[member.member_id] = now.monotonic_ms
-            self._sessions.set(member.member_id, now.monotonic_ms + self._settings().session_ms)
-        if self.is_empty:
-            self._empty_since_ms = now.wall_ms
 
 
 def _numbers(topics: ByTopic, topic: bytes) -> frozenset[int]:
