@@ -3,7 +3,7 @@
 ``MISTAKES`` are errors made on purpose. The same run finds each of them, which shows that it would find real ones.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -310,148 +310,79 @@ TestShareMachine.settings = settings(max_examples=examples(300), stateful_step_c
 
 # --- Mistakes ---------------------------------------------------------------------------------------------------------
 
-Mistake = Callable[[pytest.MonkeyPatch], None]
+ACKNOWLEDGE, LOAD, RELEASING, TAKE = InFlight.acknowledge, InFlight.load, InFlight._release, Acquisition.take
+APPLY: Any = InFlight._apply
+MAKE: Any = Acquisition.__init__
+ENDLESS: Final = DEFAULTS._replace(delivery_count_max=1_000)
 
 
-def start_over_what_is_acquired(patch: pytest.MonkeyPatch) -> None:
-    """The start moves over records that a member still has."""
-
-    def move_start(in_flight: InFlight) -> None:
-        states = [run.state for run in in_flight.runs]
-        if states and AVAILABLE not in states and ARCHIVING not in states and ACKNOWLEDGED in states:
-            in_flight.start_offset = in_flight.end_offset
-            in_flight.runs.drop_before(in_flight.end_offset)
-
-    patch.setattr(InFlight, "move_start", move_start)
+def move_over_what_is_acquired(in_flight: InFlight) -> None:
+    states = [run.state for run in in_flight.runs]
+    if states and AVAILABLE not in states and ARCHIVING not in states and ACKNOWLEDGED in states:
+        in_flight.start_offset = in_flight.end_offset
+        in_flight.runs.drop_before(in_flight.end_offset)
 
 
-def nothing_of_what_was_not_written(patch: pytest.MonkeyPatch) -> None:
-    """After a start offsets count as if they had no records, of which nothing was written."""
-    load = InFlight.load
-
-    def load_without_gaps(flight: InFlight, batches: Sequence[StateBatch]) -> None:
-        load(flight, batches)
-        flight.gap_from = NO_OFFSET
-
-    patch.setattr(InFlight, "load", load_without_gaps)
+def load_without_gaps(flight: InFlight, batches: Sequence[StateBatch]) -> None:
+    LOAD(flight, batches)
+    flight.gap_from = NO_OFFSET
 
 
-def half_of_a_request_holds(patch: pytest.MonkeyPatch) -> None:
-    """What comes before an offset that the member does not have is acknowledged."""
-    acknowledge = InFlight.acknowledge
-
-    def one_by_one(in_flight: InFlight, member: str, said: Sequence[Acknowledgement], *rest: Any) -> Decision:
-        for each in said[:-1]:
-            acknowledge(in_flight, member, [each], *rest)
-        return acknowledge(in_flight, member, said[-1:], *rest)
-
-    patch.setattr(InFlight, "acknowledge", one_by_one)
+def acknowledge_one_by_one(in_flight: InFlight, member: str, said: Sequence[Acknowledgement], *rest: Any) -> Decision:
+    for each in said[:-1]:
+        ACKNOWLEDGE(in_flight, member, [each], *rest)
+    return ACKNOWLEDGE(in_flight, member, said[-1:], *rest)
 
 
-def neighbours_of_two_members(patch: pytest.MonkeyPatch) -> None:
-    """Records of two members are taken for one member's."""
-    patch.setattr(Run, "goes_with", lambda run, other: run.last + 1 == other.first and run.state == other.state)
+def encode_a_delivery_less(header: Header, batches: Sequence[StateBatch]) -> list[bytes]:
+    return encode_update(header, [each._replace(delivery_count=each.delivery_count - 1) for each in batches])
 
 
-def renewed_for_less(patch: pytest.MonkeyPatch) -> None:
-    """A lock that is renewed ends too early."""
-    apply: Any = InFlight._apply
-    patch.setattr(InFlight, "_apply", lambda *args: apply(*args[:5], args[5] - 1, args[6]))
+def write_what_is_acquired(flight: InFlight) -> list[StateBatch]:
+    return [StateBatch(run.first, run.last, max(run.state - 1, 0), run.count) for run in flight.runs if run.count]
 
 
-def delivered_for_ever(patch: pytest.MonkeyPatch) -> None:
-    """A record is released, however often it was delivered."""
-    release, never = InFlight._release, DEFAULTS._replace(delivery_count_max=1_000)
-    patch.setattr(InFlight, "_release", lambda flight, run, decision, _: release(flight, run, decision, never))
+def keep_the_last(runs: Runs, first: int, last: int, state: int, count: int) -> None:
+    runs.drop_before(last + 1)
+    runs.insert(Run(first, last, state, count, -1, 0))
 
 
-def never_throttled(patch: pytest.MonkeyPatch) -> None:
-    """Records near their last delivery come with others."""
-    patch.setattr(acquisition, "THROTTLED_FROM", 1_000)
-
-
-def stale_records_delivered(patch: pytest.MonkeyPatch) -> None:
-    """Offsets whose records the log has no more stay available."""
-    take = Acquisition.take
-    patch.setattr(Acquisition, "take", lambda made, _, most: take(made, made._batches[0][0], most))
-
-
-def no_limit(patch: pytest.MonkeyPatch) -> None:
-    """More and more is in flight."""
-    init: Any = Acquisition.__init__
-
-    def init_without_limit(made: Acquisition, *args: Any) -> None:
-        init(made, *args[:-1], args[-1]._replace(record_locks_max=1_000_000))
-
-    patch.setattr(Acquisition, "__init__", init_without_limit)
-
-
-def counts_as_before(patch: pytest.MonkeyPatch) -> None:
-    """Records of the topic say one delivery less."""
-
-    def encode(header: Header, batches: Sequence[StateBatch]) -> list[bytes]:
-        return encode_update(header, [each._replace(delivery_count=each.delivery_count - 1) for each in batches])
-
-    patch.setattr(partition, "encode_update", encode)
-
-
-def changes_left_out(patch: pytest.MonkeyPatch) -> None:
-    """A record has the first change alone."""
-    patch.setattr(partition, "encode_update", lambda header, batches: encode_update(header, batches[:1]))
-
-
-def snapshot_with_what_is_acquired(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot counts a delivery of which no record says anything."""
-
-    def written(flight: InFlight) -> list[StateBatch]:
-        return [StateBatch(run.first, run.last, max(run.state - 1, 0), run.count) for run in flight.runs if run.count]
-
-    patch.setattr(InFlight, "written", written)
-
-
-def failed_write_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """What could not be written is never written."""
-    patch.setattr(SharePartition, "write_failed", lambda *_: None)
-
-
-def last_record_wins(patch: pytest.MonkeyPatch) -> None:
-    """A start takes nothing but the last record for known."""
-
-    def overlay(runs: Runs, first: int, last: int, state: int, count: int) -> None:
-        runs.drop_before(last + 1)
-        runs.insert(Run(first, last, state, count, -1, 0))
-
-    patch.setattr(Runs, "overlay", overlay)
-
-
-def dead_letters_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """A start forgets which dead letters are to be made."""
-    patch.setattr(SharePartition, "restored", lambda *_: None)
-
-
-def nobody_woken(patch: pytest.MonkeyPatch) -> None:
-    """Who waits for records is not told that there is room again."""
-    patch.setattr(SharePartition, "_wake", lambda *_, **__: None)
-
-
-MISTAKES: Final[Sequence[Mistake]] = (
-    start_over_what_is_acquired,
-    nothing_of_what_was_not_written,
-    half_of_a_request_holds,
-    neighbours_of_two_members,
-    renewed_for_less,
-    delivered_for_ever,
-    never_throttled,
-    stale_records_delivered,
-    no_limit,
-    counts_as_before,
-    changes_left_out,
-    snapshot_with_what_is_acquired,
-    failed_write_forgotten,
-    last_record_wins,
-    dead_letters_forgotten,
-    nobody_woken,
-)
+MISTAKES: Final[dict[str, tuple[object, str, object]]] = {
+    "the start moves over records that a member still has": (InFlight, "move_start", move_over_what_is_acquired),
+    "after a start offsets of which nothing was written have no records": (InFlight, "load", load_without_gaps),
+    "what comes before a wrong offset is acknowledged": (InFlight, "acknowledge", acknowledge_one_by_one),
+    "records of two members are taken for one member's": (
+        *(Run, "goes_with"),
+        lambda run, other: run.last + 1 == other.first and run.state == other.state,
+    ),
+    "a lock that is renewed ends too early": (
+        *(InFlight, "_apply"),
+        lambda *args: APPLY(*args[:5], args[5] - 1, args[6]),
+    ),
+    "a record is released, however often it was delivered": (
+        *(InFlight, "_release"),
+        lambda flight, run, decision, _: RELEASING(flight, run, decision, ENDLESS),
+    ),
+    "records near their last delivery come with others": (acquisition, "THROTTLED_FROM", 1_000),
+    "offsets whose records the log has no more stay available": (
+        *(Acquisition, "take"),
+        lambda made, _, most: TAKE(made, made._batches[0][0], most),
+    ),
+    "more and more is in flight": (
+        *(Acquisition, "__init__"),
+        lambda made, *args: MAKE(made, *args[:-1], args[-1]._replace(record_locks_max=1_000_000)),
+    ),
+    "records of the topic say one delivery less": (partition, "encode_update", encode_a_delivery_less),
+    "a record has the first change alone": (
+        *(partition, "encode_update"),
+        lambda header, batches: encode_update(header, batches[:1]),
+    ),
+    "a snapshot counts a delivery of which no record says anything": (InFlight, "written", write_what_is_acquired),
+    "what could not be written is never written": (SharePartition, "write_failed", lambda *_: None),
+    "a start takes nothing but the last record for known": (Runs, "overlay", keep_the_last),
+    "a start forgets which dead letters are to be made": (SharePartition, "restored", lambda *_: None),
+    "who waits for records is not told that there is room again": (SharePartition, "_wake", lambda *_, **__: None),
+}
 
 UNTIL_CAUGHT: Final = settings(
     max_examples=400,
@@ -465,9 +396,9 @@ UNTIL_CAUGHT: Final = settings(
 
 
 @ON_SOURCES
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
-def test_a_mistake_made_on_purpose_is_caught(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_made_on_purpose_is_caught(mistake: tuple[Any, str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        mistake(patch)
+        patch.setattr(*mistake)
         with pytest.raises(AssertionError):
             run_state_machine_as_test(ShareModel, settings=UNTIL_CAUGHT)

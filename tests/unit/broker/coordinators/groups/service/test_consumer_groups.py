@@ -22,7 +22,7 @@ from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.engine.pending_appends import PendingAppends
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_protocol import errors
-from seglog_protocol.messages import AlterTopicRequest, CreateTopicRequest, DeleteTopicRequest
+from seglog_protocol.messages import CreateTopicRequest, DeleteTopicRequest
 from tests.unit.broker.coordinators.groups.service.running import (
     TogetherClock,
     running,
@@ -74,14 +74,6 @@ async def test_one_member_of_the_consumer_protocol(fs: ForgetfulFileSystem, brok
         told = await again.groups.consumer_heartbeat("g", heartbeat("m-1", joined_at.member_epoch))
         assert (told.member_epoch, told.assignment) == (joined_at.member_epoch, None)
         assert again.groups.committed("g", [("t", 0)], member)[0].offset == 5
-
-
-async def test_a_member_gets_partitions_that_are_added(broker: Broker) -> None:
-    topic_id = id_bytes(broker.directory.registry.topics["t"].id)
-    first = await assigned(broker, "g", "m-1")
-    await broker.alter_topic(AlterTopicRequest("t", partitions=4))
-    told = await broker.groups.consumer_heartbeat("g", heartbeat("m-1", first.member_epoch))
-    assert told.assignment == {topic_id: frozenset(range(4))}
 
 
 async def with_empty_group(broker: Broker) -> None:

@@ -11,6 +11,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat
 from seglog_broker.coordinators.groups.membership import LeavingMember, SyncRequest
+from seglog_broker.coordinators.groups.share import ShareHeartbeat
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.messages import CreateTopicRequest
@@ -48,6 +49,11 @@ async def subscribe(broker: Broker, number: int) -> None:
     await beat(broker, f"g{number % 3}", f"m{number}", topics=topics)
 
 
+async def share(broker: Broker, number: int) -> None:
+    topics = [f"topic-{number}-{each}" for each in range(1_000)]
+    await broker.groups.shares.heartbeat(f"g{number % 3}", ShareHeartbeat(f"m{number}", 0, topics=topics))
+
+
 async def subscribe_by_expression(broker: Broker, number: int) -> None:
     await beat(broker, f"g{number % 3}", f"m{number}", regex="a" * 5_000 + str(number))
 
@@ -76,7 +82,7 @@ async def beat(broker: Broker, group: str, member: str, **said: Any) -> None:
     await broker.groups.consumer_heartbeat(group, request._replace(**said))
 
 
-KINDS = [join_big, ask_for_ids, subscribe, subscribe_by_expression, match_many, assign_much]
+KINDS = [join_big, ask_for_ids, subscribe, share, subscribe_by_expression, match_many, assign_much]
 
 
 @pytest.mark.parametrize("ask", KINDS)

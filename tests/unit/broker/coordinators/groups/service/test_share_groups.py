@@ -18,7 +18,7 @@ from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.coordinators.share.in_flight import NO_OFFSET
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_protocol import errors
-from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest
+from seglog_protocol.messages import DeleteTopicRequest
 from tests.logs import ManualClock
 from tests.unit.broker.coordinators.groups.service.running import (
     NOW,
@@ -84,15 +84,6 @@ async def test_a_member_goes_on_after_a_power_cut(fs: ForgetfulFileSystem, serve
         assert (await beat(again, "g", "a", told.member_epoch)).assignment is None
         await beat(again, "g", "a", -1)
     assert len(states.epochs) == 1, "once for all"
-
-
-async def test_partitions_that_are_added_begin_at_their_first_record(served: tuple[Broker, States]) -> None:
-    broker, states = served
-    told = await joined(broker)
-    await broker.alter_topic(AlterTopicRequest("t", partitions=4))
-    told = await beat(broker, "g", "a", told.member_epoch)
-    assert states.known["g", topic_id(broker)] == {0: NO_OFFSET, 1: NO_OFFSET, 2: NO_OFFSET, 3: 0}
-    assert (await beat(broker, "g", "a", told.member_epoch)).assignment == {topic_id(broker): frozenset(range(4))}
 
 
 async def test_a_state_that_cannot_be_made_is_made_with_a_later_heartbeat(served: tuple[Broker, States]) -> None:
@@ -180,18 +171,6 @@ async def test_a_group_without_members_does_not_expire() -> None:
         await beat(broker, "g", "a", -1)
         await trio.sleep(3_600)
         assert [group.state for group in await broker.groups.list_groups()] == ["Empty"]
-
-
-async def test_members_are_refused_beyond_the_budget() -> None:
-    async with serving(ForgetfulFileSystem(), States(), "seglog.groups.memory.bytes=2097152") as broker:
-        with pytest.raises(errors.CoordinatorNotAvailableError, match=r"seglog\.groups\.memory\.bytes"):
-            await join_until_refused(broker)
-        assert 1_000_000 < broker.groups.memory.used <= 2_097_152
-
-
-async def join_until_refused(broker: Broker) -> None:
-    for number in range(100):
-        await beat(broker, f"g{number % 3}", f"m{number}", topics=[f"t-{number}-{each}" for each in range(100)])
 
 
 # --- Groups of other kinds --------------------------------------------------------------------------------------------
