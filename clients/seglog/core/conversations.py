@@ -4,6 +4,7 @@ A conversation is a generator: it yields requests, is sent the replies, and retu
 clock; ``converse`` and ``converse_async`` run it. A consumer in a group has steps that are no requests, too.
 """
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from itertools import count
@@ -60,25 +61,35 @@ def check(results: Iterable[Any]) -> None:
             raise result.error
 
 
-def when_recovered(asked: Callable[[float], Conversation[ResultT]]) -> Conversation[ResultT]:
+def patiently(
+    asked: Callable[[float], Conversation[ResultT]],
+    passes: Callable[[SeglogError], bool],
+    limit_seconds: float = math.inf,
+) -> Conversation[ResultT]:
     """The result of ``asked``, which is called with the seconds to wait before its request.
 
-    Repeated without a limit while the broker answers that a partition is recovering, because recovery ends. The wait
-    is logged from time to time.
+    Repeated while it raises what ``passes``, for so many seconds of waits. These are logged from time to time.
     """
     pause = waited = 0.0
     waiting = Waiting()
     for attempt in count():
         try:
             found = yield from asked(pause)
-        except PartitionRecoveringError as error:
-            waiting.failed(error, 0.0, waited)
+        except SeglogError as error:
             pause = backoff_seconds(attempt)
             waited += pause
+            if not passes(error) or waited > limit_seconds:
+                raise
+            waiting.failed(error, 0.0, waited)
         else:
             waiting.ended(waited)
             return found
     raise AssertionError("there is always another attempt")
+
+
+def when_recovered(asked: Callable[[float], Conversation[ResultT]]) -> Conversation[ResultT]:
+    """``patiently``, without a limit, while the broker answers that a partition is recovering: recovery ends."""
+    return patiently(asked, lambda error: isinstance(error, PartitionRecoveringError))
 
 
 def converse(

@@ -9,14 +9,12 @@ import logging
 import math
 import threading
 from collections.abc import Iterable, Sequence
-from itertools import count
 from typing import Final, NamedTuple
 
 from seglog.core import assignors
 from seglog.core.consumer_options import GroupOptions
-from seglog.core.conversations import Conversation, ask
+from seglog.core.conversations import Conversation, ask, patiently
 from seglog.core.errors import copied
-from seglog.core.retries import Waiting, backoff_seconds
 from seglog.core.topics import partition_counts
 from seglog_protocol import errors, messages
 from seglog_protocol.kafka import Malformed
@@ -86,20 +84,12 @@ class Membership:
         with self._lock:
             self._is_joining, self.must_join = True, False
         try:
-            pause = waited = 0.0
-            waiting = Waiting()
-            for attempt in count():
-                try:
-                    is_done = yield from self._join(owned, pause)
-                except errors.CoordinatorLoadingError as error:
-                    waiting.failed(error, 0.0, waited)
-                    pause = backoff_seconds(attempt)
-                    waited += pause
-                    continue
-                waiting.ended(waited)
-                if is_done:
-                    return
-                pause = waited = 0.0
+            is_done = False
+            while not is_done:
+                is_done = yield from patiently(
+                    lambda pause: self._join(owned, pause),
+                    lambda error: isinstance(error, errors.CoordinatorLoadingError),
+                )
         except BaseException:
             self.must_join = True
             raise

@@ -1,15 +1,12 @@
 """The options of a producer, how it begins, and what a program may pass as a record's value, key and headers."""
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import count
 from operator import index
 from typing import Final, SupportsIndex
 
 from seglog.core.accumulator import BatchLimits, ProducerEpoch
-from seglog.core.conversations import Conversation, ask, when_recovered
-from seglog.core.retries import backoff_seconds
+from seglog.core.conversations import Conversation, ask, patiently, when_recovered
 from seglog.core.topics import describe_for_producing
 from seglog_protocol.compression import LEVELS, Codec
 from seglog_protocol.errors import DiskFullError
@@ -21,8 +18,6 @@ Content = bytes | bytearray | memoryview | str | None
 HeaderInput = Mapping[str, Content] | Iterable[tuple[str, Content]]
 
 _CODECS: Final = {codec.name.lower(): codec for codec in Codec}
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +92,12 @@ def new_producer(patience_seconds: float) -> Conversation[ProducerEpoch]:
     def asked(pause: float) -> Conversation[tuple[InitProducerReply, memoryview]]:
         return ask(InitProducerRequest(), InitProducerReply, is_repeatable=True, after_seconds=pause)
 
-    pause = waited = 0.0
-    for attempt in count():
-        try:
-            reply, _ = yield from when_recovered(lambda more: asked(max(pause, more)))  # noqa: B023 - called at once
-            return ProducerEpoch(reply.producer_id, reply.producer_epoch)
-        except DiskFullError as error:
-            pause = backoff_seconds(attempt)
-            waited += pause
-            if waited > patience_seconds:
-                raise
-            if attempt == 0:
-                _log.warning("%s; trying again for up to %g s", error.message, patience_seconds)
-    raise AssertionError("there is always another attempt")
+    reply, _ = yield from patiently(
+        lambda pause: when_recovered(lambda more: asked(max(pause, more))),
+        lambda error: isinstance(error, DiskFullError),
+        patience_seconds,
+    )
+    return ProducerEpoch(reply.producer_id, reply.producer_epoch)
 
 
 def to_bytes(content: Content, what: str) -> bytes | None:

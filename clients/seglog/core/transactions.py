@@ -9,15 +9,13 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import count
 from typing import Final, TypeVar
 
 from seglog.core.accumulator import ProducerEpoch
 from seglog.core.committed_offsets import commit_request
-from seglog.core.conversations import Conversation, ask, pages
+from seglog.core.conversations import Conversation, ask, pages, patiently
 from seglog.core.errors import copied, seconds_of
 from seglog.core.group_membership import Member
-from seglog.core.retries import Waiting, backoff_seconds
 from seglog.core.transaction_admin import without_transactions
 from seglog_protocol import errors, messages
 from seglog_protocol.messages import MessageT
@@ -390,9 +388,8 @@ class TransactionCore:
         The wait is logged from time to time. ``part_of`` is the transaction of which something becomes part by it;
         ClientError is raised when that has ended.
         """
-        pause = waited = 0.0
-        waiting = Waiting()
-        for attempt in count():
+
+        def asked(pause: float) -> Conversation[MessageT]:
             if part_of is not None:
                 part_of.enter()
             try:
@@ -403,12 +400,7 @@ class TransactionCore:
                 if told is not error:
                     raise told from error
                 self._is_doubtful = self._is_doubtful or self._wanted is True
-                pause = backoff_seconds(attempt)
-                waited += pause
-                if not error.retriable or waited > self.timeout_seconds:
-                    raise
-                waiting.failed(error, 0.0, waited)
-            else:
-                waiting.ended(waited)
-                return reply
-        raise AssertionError("there is always another attempt")
+                raise
+            return reply
+
+        return (yield from patiently(asked, lambda error: error.retriable, self.timeout_seconds))
