@@ -86,8 +86,12 @@ class Reader:
         return told
 
 
-def test_the_next_fetch_follows_what_came_before_anybody_has_read_it() -> None:
-    reader = Reader()
+@pytest.fixture
+def reader() -> Reader:
+    return Reader()
+
+
+def test_the_next_fetch_follows_what_came_before_anybody_has_read_it(reader: Reader) -> None:
     assert reader.ask() == [0]
     reader.answer(batch(0), batch(2))
     assert reader.ask() == [4]
@@ -104,8 +108,7 @@ def test_records_before_the_start_and_from_the_end_on_are_left_out() -> None:
     assert reader.ask() == []
 
 
-def test_a_loop_that_was_left_goes_on_with_the_next_record() -> None:
-    reader = Reader()
+def test_a_loop_that_was_left_goes_on_with_the_next_record(reader: Reader) -> None:
     reader.answer(batch(0, 3))
     first = reader.fetcher.next_batch()
     assert first is not None
@@ -114,8 +117,7 @@ def test_a_loop_that_was_left_goes_on_with_the_next_record() -> None:
     assert reader.offsets() == [1, 2]
 
 
-def test_gaps_between_batches_are_told_with_the_brokers_reason_or_as_missing() -> None:
-    reader = Reader()
+def test_gaps_between_batches_are_told_with_the_brokers_reason_or_as_missing(reader: Reader) -> None:
     reader.answer(
         batch(5), batch(10), batch(20), gaps=[Gap(0, 5, "expired"), Gap(7, 9, "compacted"), Gap(22, 30, "damaged")]
     )
@@ -172,8 +174,7 @@ def test_a_follower_steps_over_a_hole_at_the_end_and_waits_behind_it() -> None:
     assert reader.fetcher.states[0].position == 10
 
 
-def test_a_gap_behind_what_a_limit_left_out_is_not_told_yet() -> None:
-    reader = Reader()
+def test_a_gap_behind_what_a_limit_left_out_is_not_told_yet(reader: Reader) -> None:
     reader.answer(batch(0), gaps=[Gap(10, 20, "compacted")])
     assert reader.ask() == [2]
     reader.offsets()
@@ -220,8 +221,7 @@ def test_a_batch_with_a_wrong_checksum_is_an_error_until_it_is_sought_past() -> 
     assert reader.offsets() == [4, 5]
 
 
-def test_damage_that_the_broker_names_is_raised_behind_what_it_could_read() -> None:
-    reader = Reader()
+def test_damage_that_the_broker_names_is_raised_behind_what_it_could_read(reader: Reader) -> None:
     reader.answer(batch(0), error=CorruptRecordError("damaged", topic="t", partition=0, start_offset=2, next_offset=50))
     assert reader.ask() == [], "nothing is fetched into an error"
     with pytest.raises(CorruptRecordError, match="damaged") as caught:
@@ -273,8 +273,7 @@ def out_of_range(requested: int, reason: str = "expired") -> OffsetOutOfRangeErr
     )
 
 
-def test_out_of_range_is_an_error_or_goes_to_an_end_and_tells_what_it_skipped() -> None:
-    reader = Reader()
+def test_out_of_range_is_an_error_or_goes_to_an_end_and_tells_what_it_skipped(reader: Reader) -> None:
     reader.answer(error=out_of_range(0), earliest=50, latest=80)
     with pytest.raises(OffsetOutOfRangeError):
         reader.offsets()
@@ -320,8 +319,7 @@ def test_until_a_time_stops_before_the_first_record_that_reaches_it() -> None:
     assert reader.fetcher.is_finished
 
 
-def test_what_was_fetched_before_a_seek_is_not_handed_out_after_it() -> None:
-    reader = Reader()
+def test_what_was_fetched_before_a_seek_is_not_handed_out_after_it(reader: Reader) -> None:
     reader.answer(batch(0), batch(2))
     reader.ask()
     reader.fetcher.states[0].go_to(50)
@@ -331,8 +329,7 @@ def test_what_was_fetched_before_a_seek_is_not_handed_out_after_it() -> None:
     assert reader.ask() == [50]
 
 
-def test_a_paused_partition_is_neither_asked_for_nor_handed_out() -> None:
-    reader = Reader()
+def test_a_paused_partition_is_neither_asked_for_nor_handed_out(reader: Reader) -> None:
     reader.answer(batch(0))
     reader.fetcher.states[0].is_paused = True
     assert reader.ask() == []
@@ -398,8 +395,7 @@ def test_a_recreated_topic_is_an_error_each_time(on_out_of_range: str) -> None:
         assert reader.fetcher.states[0].position == 2, "what came before has been handed out"
 
 
-def test_an_answer_that_does_not_fit_the_question_is_no_answer() -> None:
-    reader = Reader()
+def test_an_answer_that_does_not_fit_the_question_is_no_answer(reader: Reader) -> None:
     reader.ask()
     assert reader.request is not None
     for reply in (
@@ -469,9 +465,8 @@ def test_other_errors_that_may_pass_are_told_when_they_do_not() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
-def test_a_batch_is_not_handed_out_when_the_next_one_says_that_its_offset_is_wrong(wrong: int) -> None:
+def test_a_batch_is_not_handed_out_when_the_next_one_says_that_its_offset_is_wrong(reader: Reader, wrong: int) -> None:
     """Whether a batch before it speaks for it or it is the first, which may begin anywhere."""
-    reader = Reader()
     offsets = [0, 5, 10]
     offsets[wrong] += 2
     reader.answer_twice(*(batch(offset, 5) for offset in offsets))

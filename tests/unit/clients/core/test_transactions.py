@@ -80,6 +80,16 @@ def opened(coordinator: Coordinator) -> TransactionCore:
     return core
 
 
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+@pytest.fixture
+def core(coordinator: Coordinator) -> TransactionCore:
+    return opened(coordinator)
+
+
 def test_an_end_is_asked_for_once_and_the_other_end_is_refused_after_it() -> None:
     for is_commit in (True, False):
         coordinator = Coordinator()
@@ -92,8 +102,7 @@ def test_an_end_is_asked_for_once_and_the_other_end_is_refused_after_it() -> Non
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_a_transaction_without_anything_in_it_has_an_end_as_well(is_commit: bool) -> None:
-    coordinator = Coordinator()
+def test_a_transaction_without_anything_in_it_has_an_end_as_well(coordinator: Coordinator, is_commit: bool) -> None:
     core = TransactionCore("app", 60)
     with pytest.raises(ClientError, match="no transaction of app is open"):
         coordinator.run(core.ending(is_commit=is_commit))
@@ -107,8 +116,7 @@ def test_a_transaction_without_anything_in_it_has_an_end_as_well(is_commit: bool
 @pytest.mark.parametrize(
     "cause", [ClientTimeoutError("late"), ClientClosedError("closed"), AuthenticationError("gone")], ids=str
 )
-def test_a_commit_that_was_not_answered_is_not_told_to_be_aborted(cause: SeglogError) -> None:
-    coordinator = Coordinator()
+def test_a_commit_that_was_not_answered_is_not_told_to_be_aborted(coordinator: Coordinator, cause: SeglogError) -> None:
     core = opened(coordinator)
     coordinator.fail = fails_with(cause)
     with pytest.raises(TransactionUnanswered, match=r"call commit\(\) again"):
@@ -123,9 +131,7 @@ def test_a_commit_that_was_not_answered_is_not_told_to_be_aborted(cause: SeglogE
     assert coordinator.ends == [True, True]
 
 
-def test_an_abort_that_was_not_answered_is_asked_for_again() -> None:
-    coordinator = Coordinator()
-    core = opened(coordinator)
+def test_an_abort_that_was_not_answered_is_asked_for_again(coordinator: Coordinator, core: TransactionCore) -> None:
     coordinator.fail = fails_with(ClientTimeoutError("late"))
     with pytest.raises(TransactionUnanswered, match=r"call abort\(\) again"):
         coordinator.run(core.ending(is_commit=False))
@@ -144,8 +150,7 @@ def fenced(coordinator: Coordinator, core: TransactionCore) -> str:
     return told.value.message
 
 
-def test_a_producer_that_is_fenced_at_its_first_commit_knows_that_nothing_counts() -> None:
-    coordinator = Coordinator()
+def test_a_producer_that_is_fenced_at_its_first_commit_knows_that_nothing_counts(coordinator: Coordinator) -> None:
     core = opened(coordinator)
     coordinator.fail = fails_with(InvalidProducerEpochError("epoch 1 is current"))
     assert "nothing of what was open counts" in fenced(coordinator, core)
@@ -224,9 +229,7 @@ def test_questions_about_transactions_to_a_broker_without_them_are_answered_by_a
         asking.throw(refusal)
 
 
-def test_a_commit_that_is_refused_has_aborted() -> None:
-    coordinator = Coordinator()
-    core = opened(coordinator)
+def test_a_commit_that_is_refused_has_aborted(coordinator: Coordinator, core: TransactionCore) -> None:
     coordinator.fail = fails_with(InvalidTransactionStateError("no"))
     with pytest.raises(TransactionAborted, match="nothing of it counts"):
         coordinator.run(core.ending(is_commit=True))
@@ -235,8 +238,7 @@ def test_a_commit_that_is_refused_has_aborted() -> None:
         coordinator.run(core.ending(is_commit=True))
 
 
-def test_nobody_begins_a_transaction_while_another_one_is_begun() -> None:
-    coordinator = Coordinator()
+def test_nobody_begins_a_transaction_while_another_one_is_begun(coordinator: Coordinator) -> None:
     core = TransactionCore("app", 60)
     first = core.beginning()
     next(first)
@@ -246,9 +248,8 @@ def test_nobody_begins_a_transaction_while_another_one_is_begun() -> None:
     coordinator.run(core.beginning())
 
 
-def test_a_partition_is_part_of_it_only_when_the_broker_has_said_so() -> None:
+def test_a_partition_is_part_of_it_only_when_the_broker_has_said_so(coordinator: Coordinator) -> None:
     """Else another thread sends meanwhile, and the broker refuses its batch."""
-    coordinator = Coordinator()
     core = TransactionCore("app", 60)
     coordinator.run(core.beginning())
     extending = core.extending(core.open, "t", [0])
@@ -300,8 +301,7 @@ def test_more_partitions_than_a_header_holds_are_asked_for_by_several_requests()
     assert sizes == [PARTITIONS_A_REQUEST, PARTITIONS_A_REQUEST, 1]
 
 
-def test_partitions_of_a_transaction_that_has_ended_are_not_those_of_the_next_one() -> None:
-    coordinator = Coordinator()
+def test_partitions_of_a_transaction_that_has_ended_are_not_those_of_the_next_one(coordinator: Coordinator) -> None:
     core = opened(coordinator)
     late = core.extending(core.open, "t", [1])
     next(late)
@@ -354,8 +354,7 @@ def test_a_call_that_waits_to_be_repeated_makes_its_transaction_end_at_the_broke
         late.throw(ConcurrentTransactionsError("app"))
 
 
-def test_an_abort_that_was_begun_and_interrupted_is_followed_by_no_commit() -> None:
-    coordinator = Coordinator()
+def test_an_abort_that_was_begun_and_interrupted_is_followed_by_no_commit(coordinator: Coordinator) -> None:
     core = opened(coordinator)
     assert core.begin_end(is_commit=False)
     with pytest.raises(ClientError, match=r"was to be aborted: call abort\(\) again"):
@@ -368,9 +367,7 @@ def test_an_abort_that_was_begun_and_interrupted_is_followed_by_no_commit() -> N
     coordinator.run(core.beginning())
 
 
-def test_a_commit_takes_nothing_more_and_sends_what_it_has() -> None:
-    coordinator = Coordinator()
-    core = opened(coordinator)
+def test_a_commit_takes_nothing_more_and_sends_what_it_has(coordinator: Coordinator, core: TransactionCore) -> None:
     transaction = core.open
     assert core.begin_end(is_commit=True)
     with pytest.raises(ClientError, match="has ended meanwhile"):
@@ -405,8 +402,7 @@ def test_a_call_whose_transaction_has_ended_meanwhile_does_not_fence_its_own_pro
     coordinator.run(core.beginning())
 
 
-def test_what_may_have_begun_without_an_answer_is_aborted() -> None:
-    coordinator = Coordinator()
+def test_what_may_have_begun_without_an_answer_is_aborted(coordinator: Coordinator) -> None:
     core = TransactionCore("app", 60)
     coordinator.run(core.beginning())
     extending = core.extending(core.open, "t", [0])

@@ -64,6 +64,11 @@ def note(directory: Path, **state: object) -> None:
     (directory / PARTITION_STATE_FILE).write_text(json.dumps({"version": 1} | state))
 
 
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return make_partition(tmp_path)
+
+
 # --- The end ----------------------------------------------------------------------------------------------------------
 
 
@@ -109,8 +114,7 @@ def test_damage_with_whole_batches_behind_it_is_no_end_and_told_when_it_is_read(
     assert offsets_read(tmp_path, 3) == [3]
 
 
-def test_messages_of_kafkas_old_formats_are_named_rather_than_left_out(tmp_path: Path) -> None:
-    directory = make_partition(tmp_path)
+def test_messages_of_kafkas_old_formats_are_named_rather_than_left_out(directory: Path, tmp_path: Path) -> None:
     path = write_segment(directory, [*FOUR[:2], old_message(2)], 0)
     with pytest.raises(CorruptRecordError, match=r"from offset 2 on t-0 has messages of before Kafka 0\.11"):
         offsets_read(tmp_path)
@@ -119,8 +123,7 @@ def test_messages_of_kafkas_old_formats_are_named_rather_than_left_out(tmp_path:
         offsets_read(tmp_path)
 
 
-def test_broken_lengths_are_stepped_over_where_an_index_leads_behind_them(tmp_path: Path) -> None:
-    directory = make_partition(tmp_path)
+def test_broken_lengths_are_stepped_over_where_an_index_leads_behind_them(directory: Path, tmp_path: Path) -> None:
     broken = FOUR[1][:8] + bytes(4) + FOUR[1][12:]
     write_segment(directory, [FOUR[0], broken, FOUR[2], FOUR[3]], 0, indexed=[2])
     write_segment(directory, [batch_at(4)], 4)
@@ -211,8 +214,7 @@ def test_an_index_that_lies_costs_a_walk_and_no_record(tmp_path: Path) -> None:
 # --- Both ends, and what is durable -----------------------------------------------------------------------------------
 
 
-def test_checkpoints_say_where_a_log_begins_and_what_is_durable(tmp_path: Path) -> None:
-    directory = make_partition(tmp_path)
+def test_checkpoints_say_where_a_log_begins_and_what_is_durable(directory: Path, tmp_path: Path) -> None:
     write_segment(directory, FOUR[1:], 1)
     files = LogDirectory(tmp_path).partition("t", 0)
     assert files.ends() == (1, 4, 1)
@@ -227,8 +229,7 @@ def test_checkpoints_say_where_a_log_begins_and_what_is_durable(tmp_path: Path) 
     assert files.ends().earliest == 1
 
 
-def test_a_time_leads_to_the_first_record_at_or_after_it(tmp_path: Path) -> None:
-    directory = make_partition(tmp_path)
+def test_a_time_leads_to_the_first_record_at_or_after_it(directory: Path, tmp_path: Path) -> None:
     write_segment(directory, [batch_at(0, 3), batch_at(3, 3)], 0)
     write_segment(directory, [batch_at(6, 3)], 6)
     files = LogDirectory(tmp_path).partition("t", 0)
@@ -263,8 +264,7 @@ def test_a_hole_is_compacted_where_compaction_is_known_to_have_been_and_else_mis
 # --- While a broker is at work ----------------------------------------------------------------------------------------
 
 
-def test_what_is_open_is_read_to_its_end_and_what_expired_meanwhile_is_told(tmp_path: Path) -> None:
-    directory = make_partition(tmp_path)
+def test_what_is_open_is_read_to_its_end_and_what_expired_meanwhile_is_told(directory: Path, tmp_path: Path) -> None:
     paths = [write_segment(directory, [batch_at(base), batch_at(base + 1)], base) for base in (0, 2, 4, 6)]
     with LogDirectory(tmp_path).consumer("t", partition_bytes=1) as consumer:
         batches = consumer.batches()
@@ -276,8 +276,7 @@ def test_what_is_open_is_read_to_its_end_and_what_expired_meanwhile_is_told(tmp_
             next(batches)
 
 
-def test_a_partition_that_is_deleted_under_its_reader_is_told(tmp_path: Path) -> None:
-    directory = make_partition(tmp_path)
+def test_a_partition_that_is_deleted_under_its_reader_is_told(directory: Path, tmp_path: Path) -> None:
     write_segment(directory, FOUR[:2], 0)
     write_segment(directory, FOUR[2:], 2)
     with LogDirectory(tmp_path).consumer("t", partition_bytes=1) as consumer:
@@ -361,8 +360,7 @@ def test_topics_are_told_from_the_names_of_directories(tmp_path: Path) -> None:
         LogDirectory(tmp_path / "nowhere")
 
 
-def test_the_state_file_is_read_as_the_broker_writes_it(tmp_path: Path) -> None:
-    directory = make_partition(tmp_path)
+def test_the_state_file_is_read_as_the_broker_writes_it(directory: Path, tmp_path: Path) -> None:
     write_segment(directory, FOUR, 0)
     state = PartitionState(compacted_before=7, log_start_reason="expired")
     (directory / PARTITION_STATE_FILE).write_bytes(state.encode())
@@ -374,8 +372,7 @@ def test_the_state_file_is_read_as_the_broker_writes_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_no_bit_of_a_time_index_hides_a_record_from_a_look_up(tmp_path: Path) -> None:
-    directory = make_partition(tmp_path)
+def test_no_bit_of_a_time_index_hides_a_record_from_a_look_up(directory: Path, tmp_path: Path) -> None:
     batches = [batch_at(number) for number in range(6)]
     write_segment(directory, batches, 0, indexed=[1, 2, 3, 4, 5])
     write_segment(directory, [batch_at(6)], 6)
@@ -394,8 +391,7 @@ def test_no_bit_of_a_time_index_hides_a_record_from_a_look_up(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("noted", [{}, {"log_start": 0}, {"log_start": 0, "deleted_before": 0}])
-def test_a_log_start_beyond_the_end_hides_no_record(tmp_path: Path, noted: dict[str, int]) -> None:
-    directory = make_partition(tmp_path)
+def test_a_log_start_beyond_the_end_hides_no_record(directory: Path, tmp_path: Path, noted: dict[str, int]) -> None:
     write_segment(directory, FOUR, 0)
     (tmp_path / LOG_START_CHECKPOINT).write_bytes(b"0\n1\nt 0 99\n")
     note(directory, **noted)
@@ -404,17 +400,15 @@ def test_a_log_start_beyond_the_end_hides_no_record(tmp_path: Path, noted: dict[
     files.close()
 
 
-def test_deleted_records_stay_deleted_without_their_checkpoint(tmp_path: Path) -> None:
+def test_deleted_records_stay_deleted_without_their_checkpoint(directory: Path, tmp_path: Path) -> None:
     """Records that were deleted stay away when the checkpoint that says so is damaged."""
-    directory = make_partition(tmp_path)
     write_segment(directory, FOUR, 0)
     (tmp_path / LOG_START_CHECKPOINT).write_bytes(b"garbage")
     note(directory, deleted_before=2, log_start_reason="truncated")
     assert LogDirectory(tmp_path).partition("t", 0).ends().earliest == 2
 
 
-def test_a_log_whose_first_segment_is_missing_begins_with_a_gap(tmp_path: Path) -> None:
-    directory = make_partition(tmp_path)
+def test_a_log_whose_first_segment_is_missing_begins_with_a_gap(directory: Path, tmp_path: Path) -> None:
     write_segment(directory, FOUR[2:], 2)
     missing = {"start_offset": 0, "end_offset": 2, "segment": 2, "position": 0, "end_position": 0, "reason": "missing"}
     note(directory, log_start=0, damaged=[missing])
