@@ -9,7 +9,7 @@ be copied, because it is gone, damaged or too large for the topic, has a dead le
 """
 
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
@@ -39,7 +39,7 @@ RETRY_SECONDS_MAX: Final = 30.0
 """Both are Kafka's, which tries five times."""
 
 LETTERS_A_ROUND: Final = 250
-"""Dead letters after which those that are made are written, before more are made."""
+"""Dead letters of a share partition after which it is the turn of the others."""
 
 BYTES_A_ROUND: Final = 1024 * 1024
 """Bytes of them, as above."""
@@ -87,10 +87,8 @@ class _Work:
 
 @dataclass(slots=True, eq=False)
 class _Try:
-    """The outcome of a round for ``taken``, the letters of a share partition; ``error`` is why some are refused."""
+    """The outcome of a round for the letters of a share partition; ``error`` is why some are refused."""
 
-    work: _Work
-    taken: list[Letters]
     done: list[Letters] = field(default_factory=list)
     refused: list[Letters] = field(default_factory=list)
     left: list[Letters] = field(default_factory=list)
@@ -99,11 +97,8 @@ class _Try:
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """A batch under construction, for a partition."""
+    """A batch under construction."""
 
-    tried: _Try
-    topic: str
-    partition: int
     builder: BatchBuilder = field(default_factory=BatchBuilder)
     letters: list[Letters] = field(default_factory=list)
 
@@ -175,58 +170,42 @@ class DeadLetters(Service):
                 with trio.move_on_at(due):
                     await self._wanted.wait()
             try:
-                await self._round()
+                await self._round(next(work for work in self._works.values() if work.due <= trio.current_time()))
             except Exception:  # a bug: the broker goes on without dead letters, and they are not lost
                 log.exception("dead_letters_crashed")
                 await trio.sleep(RETRY_SECONDS_MAX)
 
-    async def _round(self) -> None:
-        """Write some letters of each share partition that is due, and archive their records when they are durable."""
-        now = trio.current_time()
-        tries: list[_Try] = []
-        batches: list[_Batch] = []
-        letters_left, bytes_left = LETTERS_A_ROUND, BYTES_A_ROUND
-        for work in [work for work in self._works.values() if work.due <= now][:LETTERS_A_ROUND]:
-            if letters_left <= 0 or bytes_left <= 0:
-                break
-            await self._scheduler.turn()
-            work.left = _apart(work.left)
-            tried = _Try(work, work.left.copy())
-            tries.append(tried)
-            try:
-                made = await self._make(tried, letters_left, bytes_left)
-            except errors.SeglogError as error:
-                tried.refused, tried.error = tried.taken, errors.without_frames(error)
-            except OSError as error:
-                tried.refused, tried.error = tried.taken, storage_error("the records could not be read", error)
-            else:
-                batches += made
-                letters_left -= sum([batch.builder.record_count for batch in made])
-                bytes_left -= sum([batch.builder.size for batch in made])
-        if batches:
-            await self._write(batches)
-        for tried in tries:
-            await self._scheduler.turn()
-            self._end(tried)
+    async def _round(self, work: _Work) -> None:
+        """Write some letters of a share partition, and archive their records when they are durable."""
+        await self._scheduler.turn()
+        work.left = _apart(work.left)
+        taken, tried = work.left.copy(), _Try()
+        try:
+            topic = await self._destination(self._settings(work.key.group).dead_letter_topic)
+            batches = await self._make(work, taken, tried, self._table.config_of(topic).max_message_bytes)
+        except errors.SeglogError as error:
+            tried.refused, tried.error = taken, errors.without_frames(error)
+        except OSError as error:
+            tried.refused, tried.error = taken, storage_error("the records could not be read", error)
+        else:
+            if batches:
+                await self._write(topic.name, work.key.partition % topic.partitions, batches, tried)  # as Kafka chooses
+        self._end(work, len(taken), tried)
 
-    async def _make(self, tried: _Try, room: int, bytes_left: int) -> list[_Batch]:
-        """Batches of letters of a share partition, as many as there is room for. Raises why none can be written."""
-        work = tried.work
+    async def _make(self, work: _Work, taken: Sequence[Letters], tried: _Try, size_max: int) -> list[_Batch]:
+        """Batches of letters, of so many as a round writes. Raises why none can be written."""
         group, _, partition = work.key
-        settings = self._settings(group)
-        to = await self._destination(settings.dead_letter_topic)
         topic = self._topic_of(work)
         if topic is None:
             raise errors.UnknownTopicError("the topic of the records was deleted")
-        each = ((offset, letters) for letters in tried.taken for offset in range(letters.first, letters.last + 1))
-        wanted = dict(islice(each, room))
+        each = ((offset, letters) for letters in taken for offset in range(letters.first, letters.last + 1))
+        wanted = dict(islice(each, LETTERS_A_ROUND))
         copies: dict[int, Copy | None] = {}
         end = max(wanted) + 1
-        if settings.copies_dead_letters:
-            copies, end = await read_copies(
-                self._scheduler, self._offload, self._table.readable(topic, partition).log, list(wanted), bytes_left
-            )
-        now_ms, size_max = self._clock.now_ms(), self._table.config_of(to).max_message_bytes
+        if self._settings(group).copies_dead_letters:
+            log_of_records = self._table.readable(topic, partition).log
+            copies, end = await read_copies(self._scheduler, self._offload, log_of_records, list(wanted), BYTES_A_ROUND)
+        now_ms = self._clock.now_ms()
         turns = budget.Turns(self._scheduler.turn)
         made: list[_Batch] = []
         for offset, letters in wanted.items():
@@ -243,14 +222,12 @@ class DeadLetters(Service):
                 or work.is_one_by_one
                 or not made[-1].builder.try_append(now_ms, *copy, headers, size_max=size_max)
             ):
-                made.append(batch := _Batch(tried, to.name, partition % to.partitions))  # as Kafka chooses
+                made.append(batch := _Batch())
                 if batch.builder.append(now_ms, *copy, headers) > size_max:
                     batch.builder = BatchBuilder()  # without the copy, which is too large
                     batch.builder.append(now_ms, *NO_COPY, headers)
             made[-1].note(letters, offset)
-        tried.left = [
-            each if each.first >= end else each._replace(first=end) for each in tried.taken if each.last >= end
-        ]
+        tried.left = [each if each.first >= end else each._replace(first=end) for each in taken if each.last >= end]
         return made
 
     def _topic_of(self, work: _Work) -> str | None:
@@ -284,12 +261,10 @@ class DeadLetters(Service):
             )
         return topic
 
-    async def _write(self, batches: list[_Batch]) -> None:
+    async def _write(self, topic: str, partition: int, batches: Sequence[_Batch], tried: _Try) -> None:
         """Append batches, and note which letters are durable, and why others were refused."""
         built = [batch.builder.build() for batch in batches]
-        parts = [
-            AppendPartition(batch.topic, batch.partition, len(data)) for batch, data in zip(batches, built, strict=True)
-        ]
+        parts = [AppendPartition(topic, partition, len(data)) for data in built]
         request = AppendRequest(parts, ack="disk", create=False)
         pending = self._append([request], [memoryview(bytearray(b"".join(built)))])
         if not pending.is_written:
@@ -299,15 +274,17 @@ class DeadLetters(Service):
         for batch, result in zip(batches, reply.partitions, strict=True):
             if result.error is None:
                 self.written += batch.builder.record_count
-                batch.tried.done += batch.letters
+                tried.done += batch.letters
             else:
-                batch.tried.error = result.error
-                batch.tried.refused += batch.letters
+                tried.error = result.error
+                tried.refused += batch.letters
 
-    def _end(self, tried: _Try) -> None:
-        """Archive the records whose letters are durable, or are given up; the rest is tried again."""
-        work, error = tried.work, tried.error
-        key = work.key.text
+    def _end(self, work: _Work, taken: int, tried: _Try) -> None:
+        """Archive the records whose letters are durable, or are given up; the rest is tried again.
+
+        Of the letters that are left as many were ``taken``; others came since.
+        """
+        key, error = work.key.text, tried.error
         if self._runtime.machines.get(key) is not work.machine:  # the group is gone, or the topic
             self._problems.ends(key)
             if self._works[key] is work:
@@ -324,7 +301,7 @@ class DeadLetters(Service):
         over = sorted([(letters.first, letters.last) for letters in (*tried.done, *given_up)])
         work.machine.end_archiving(over, self._runtime.now())
         self._runtime.carry_out(key, is_urgent=False)  # lost, the letters are written again
-        work.left = [*refused, *tried.left, *work.left[len(tried.taken) :]]
+        work.left = [*refused, *tried.left, *work.left[taken:]]
         work.why_held_up = error if refused else None
         facts = {"group": work.key.group, "topic": self._topic_of(work), "partition": work.key.partition}
         if error is not None:
