@@ -85,18 +85,6 @@ def test_records_are_those_of_kafka_in_its_order(run: ShareCoordinator) -> None:
     assert [value.metadata_hash for version, value in written() if version == 11] == [0], "of no topics"
 
 
-def test_members_share_partitions(run: ShareCoordinator) -> None:
-    run.ready("a")
-    assert run.beat("b").member_epoch == 4
-    assert run.beat("a", 3).member_epoch == 4
-    assert sorted(run.has("a")["orders"] + run.has("b")["orders"]) == [0, 1, 2, 3]
-    for member in "cdefgh":
-        run.beat(member)
-    for member in "abcdefgh":
-        run.beat(member, run.epoch(member))
-    assert all(len(run.has(member)["orders"]) == 1 for member in "abcdefgh")
-
-
 def test_a_member_that_joins_again_keeps_its_partitions(run: ShareCoordinator) -> None:
     run.ready("a")
     told = run.beat("a", 0)
@@ -213,6 +201,9 @@ def test_sessions_end_without_heartbeats(run: ShareCoordinator) -> None:
         run.pass_time(1)
     assert [(line["event"], line["member"]) for line in logs] == [("group_member_timed_out", "a")]
     assert run.beat("b", 4).assignment == {ORDERS: frozenset(range(4))}
+    described = run.group.described_as_classic(run.now)
+    assert (described.kind, described.state, described.protocol_type) == ("share", "Stable", "share")
+    assert [(member.member_id, member.session_timeout_ms) for member in described.members] == [("b", SESSION_MS)]
     run.group.end_session("b", run.now)
     run.deliver()
     assert run.group.state == "Empty"
@@ -229,37 +220,6 @@ def test_partitions_that_come_later_are_read_from_their_beginning(run: ShareCoor
     run.initialize()
     run.beat("a", 4)
     assert run.has("a") == {"orders": [0, 1, 2, 3, 4, 5]}
-
-
-def test_a_topic_may_be_made_after_its_first_reader_has_come() -> None:
-    run = ShareCoordinator(Topics())
-    run.beat("a")
-    assert run.effects == []
-    run.topics.make("orders", 1)
-    run.beat("a", 2)
-    run.initialize()
-    run.beat("a", 3)
-    assert run.has("a") == {"orders": [0]}
-
-
-def test_a_topic_that_was_deleted_is_forgotten_and_a_new_one_of_its_name_begins_anew(run: ShareCoordinator) -> None:
-    run.ready("a")
-    run.topics.make("orders", 1)
-    assert run.beat("a", 3).assignment == {}
-    assert run.effects == [Initialize(GROUP, 4, {BILLS: {0: NO_OFFSET}})]
-    finished(run.group.forget_gone_topics())
-    run.initialize()
-    assert run.group.shared == SharedTopics({}, {BILLS: named("orders", 0)}, {})
-    assert run.beat("a", 4).assignment == {BILLS: frozenset([0])}
-
-
-def test_a_state_that_could_not_be_made_is_asked_for_with_the_next_heartbeat(run: ShareCoordinator) -> None:
-    run.beat("a")
-    [wanted] = run.effects
-    run.initialize(is_done=False)
-    assert run.group.shared == SharedTopics()
-    run.beat("a", 2)
-    assert run.effects == [wanted]
 
 
 def test_a_state_of_which_nothing_is_heard_is_asked_for_again_later(run: ShareCoordinator) -> None:
@@ -386,10 +346,3 @@ def test_nobody_commits_for_it(run: ShareCoordinator) -> None:
         with pytest.raises(errors.UnknownGroupError, match="Group workers is not a consumer group"):
             ask()
     run.group.check_fetch("", -1, None)
-
-
-def test_it_is_described_as_other_groups_are(run: ShareCoordinator) -> None:
-    run.ready("a")
-    described = run.group.described_as_classic(run.now)
-    assert (described.kind, described.state, described.protocol_type) == ("share", "Stable", "share")
-    assert [(member.member_id, member.session_timeout_ms) for member in described.members] == [("a", SESSION_MS)]
