@@ -14,7 +14,7 @@ import trio.testing
 from seglog_broker.api.broker import Broker
 from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
 from seglog_broker.coordinators.state_machine import Record
-from seglog_broker.coordinators.topic import Encoded, StateTopic
+from seglog_broker.coordinators.topic import ENCODED_A_TURN, Encoded, StateTopic
 from seglog_broker.partitions.scheduler import Scheduler
 from seglog_broker.runtime.begun import Begun
 from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
@@ -278,6 +278,15 @@ async def test_a_write_that_cannot_be_encoded_is_refused_alone() -> None:
         with trio.fail_after(60):
             await write_all(registers)
         assert outcomes.of_writes == [(0, None), (1, CoordinatorNotAvailableError), (2, None)]
+
+
+async def test_what_takes_long_to_encode_is_encoded_in_steps() -> None:
+    partitions = TransactionLogValue.PartitionsSchema(topic="t", partition_ids=list(range(2_000)))
+    large = TransactionLogValue(transaction_partitions=[partitions])
+    async with queued() as (_, registers, outcomes):
+        for number in range(20):
+            outcomes.append(number, [Record(TransactionLogKey(transactional_id="key"), 0, large, 1)])
+        assert len(list(registers.topic.gather())) == 20 * 8_000 // ENCODED_A_TURN
 
 
 def begun(registers: Registers, outcomes: Outcomes, *numbers: int) -> None:

@@ -1,7 +1,7 @@
 """Events of large groups: how long one step of the loop takes for them, in processor time."""
 
 import secrets
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,6 @@ from seglog_broker.coordinators.groups.membership import JoinResult, SyncRequest
 from seglog_broker.coordinators.groups.share import ShareHeartbeat
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.loader import BYTES_OF_RECORD, RECORDS_A_TURN
-from seglog_broker.coordinators.topic import ENCODED_A_TURN
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import MessageTooLargeError, RebalanceInProgressError
@@ -288,52 +287,11 @@ def counted(owner: object, name: str, work: Callable[..., int]) -> Iterator[PerS
         steps.note(work(*args, result))
         return result
 
-    with _counting(steps, owner, name, call):
-        yield steps
-
-
-@contextmanager
-def counted_pieces(owner: object, name: str) -> Iterator[PerStep]:
-    """Count the bytes of each piece that a function writes."""
-    steps, function = PerStep(), getattr(owner, name)
-
-    def call(*args: Any) -> Generator[int, None, bytes]:
-        pieces, before = function(*args), 0
-        while True:
-            try:
-                size = next(pieces)
-            except StopIteration as done:
-                steps.note(len(done.value) - before)
-                written: bytes = done.value
-                return written
-            steps.note(size - before)
-            before = size
-            yield size
-
-    with _counting(steps, owner, name, call):
-        yield steps
-
-
-@contextmanager
-def _counting(steps: PerStep, owner: object, name: str, call: Callable[..., Any]) -> Iterator[None]:
-    """Have ``call`` in place of a function of ``owner``, with ``steps`` as an instrument of the loop."""
     trio.lowlevel.add_instrument(steps)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, call)
-        yield
+        yield steps
     trio.lowlevel.remove_instrument(steps)
-
-
-async def test_records_of_a_large_group_are_encoded_in_turns() -> None:
-    async with running(ForgetfulFileSystem(), None, "message.max.bytes=100000000") as broker:
-        await with_topic(broker)
-        names = register_topics(broker, 1_000)
-        joined = await joined_together(broker, "g", 30, encode_subscription(names))
-        await sync_all(broker, "g", joined, encode_assignment([("topic-00000", [0])]))
-        with counted_pieces(state_machine, "write_message_in_pieces") as encoded:
-            await broker.groups.consumer_heartbeat("g", joins("m", names))
-        assert len(broker.groups.describe("g")[0].members) == 31
-        encoded.assert_at_most(ENCODED_A_TURN)
 
 
 async def test_a_large_group_is_loaded_in_turns() -> None:
