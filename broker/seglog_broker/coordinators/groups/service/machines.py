@@ -1,4 +1,4 @@
-"""The state machines of groups: how each is made, how another takes its place, and how often each rebalances.
+"""The state machines of groups: how each is made, and how another takes its place.
 
 Requests of members, by either protocol, go to them.
 """
@@ -92,18 +92,16 @@ class GroupMachines(Service):
         )
         config = self._config
         self._share_settings = SettingsOfGroups(lambda: (config.current, config.dynamic))
-        self.rebalances = Rebalances()
+        self.generation_at_start: dict[str, int] = {}
+        """Of groups that were restored and are still there."""
         self.new_id: Callable[[], str] = lambda: str(uuid.uuid4())
         """Makes the random part of a member id."""
 
     def _note(self, group: str, size: int) -> None:
-        """A group takes so many bytes; it may be at another generation."""
+        """A group takes so many bytes; 0: it is gone."""
         self.memory.note(group, size)
-        known = self.runtime.machines.get(group)
-        if known is None:
-            self.rebalances.forget(group)
-        else:
-            self.rebalances.note(group, known.generation)
+        if not size:
+            self.generation_at_start.pop(group, None)
 
     def limits(self, group: str) -> membership.Limits:
         """The limits in force for a group, with the settings that it has of its own."""
@@ -178,31 +176,6 @@ class GroupMachines(Service):
 
 def _log_change(made: Group) -> None:
     log.info("group_protocol_changed", group=made.key, kind=made.kind, members=len(made.members))
-
-
-class Rebalances:
-    """Counts of the groups that there are."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, int]] = {}  # group -> its last generation, how many have begun
-
-    def note(self, group: str, generation: int) -> None:
-        """A group is at this generation now."""
-        last, count = self._seen.get(group, (0, 0))
-        if generation != last:
-            self._seen[group] = generation, count + max(0, generation - last)
-
-    def restored(self, group: str, generation: int) -> None:
-        """A group was at this generation when the broker started."""
-        self._seen[group] = generation, 0
-
-    def forget(self, group: str) -> None:
-        """A group is gone."""
-        self._seen.pop(group, None)
-
-    def count(self, group: str) -> int:
-        """Generations begun since the start."""
-        return self._seen.get(group, (0, 0))[1]
 
 
 MEMBERS_A_TURN: Final = budget.items_of(cost=10)

@@ -172,7 +172,7 @@ class GroupService:
     def _note_restored(self, group: str) -> None:
         restored = self._runtime.machines.get(group)
         if restored is not None:
-            self._machines.rebalances.restored(group, restored.generation)
+            self._machines.generation_at_start[group] = restored.generation
 
     def check(self, group: str) -> None:
         """Raise the error of any request about ``group`` at the moment."""
@@ -281,8 +281,10 @@ class GroupService:
     def facts(self, group: str) -> GroupFacts:
         """What there is to tell of a group at any time; of one that is no more, as of one without members."""
         known = self._runtime.machines.get(group)
-        rebalances = self._machines.rebalances.count(group)
-        return GroupFacts(*("Empty", 0) if known is None else (known.state.value, len(known.members)), rebalances)
+        if known is None:
+            return GroupFacts("Empty", 0, 0)
+        begun = known.generation - self._machines.generation_at_start.get(group, 0)
+        return GroupFacts(known.state.value, len(known.members), begun)
 
     def describe(self, group: str) -> tuple[GroupDescription, ListedGroup]:
         """A group; one of the consumer protocol as if its members used the classic one. Raises UnknownGroupError."""

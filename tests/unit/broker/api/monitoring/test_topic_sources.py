@@ -8,7 +8,6 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.api.monitoring.measurements import Measurements
 from seglog_broker.api.monitoring.samples import Sample
 from seglog_broker.coordinators.groups.committed_offsets import CommittedOffset
-from seglog_broker.coordinators.groups.service.machines import Rebalances
 from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from tests.appends import append_request
@@ -174,19 +173,6 @@ async def test_beyond_the_limit_the_groups_with_the_largest_lag_are_shown() -> N
     await broker.measurements.measure()
     assert [s.labels for s in samples(broker, "seglog_group_lag")] == [("g0", "t", "0"), ("g1", "t", "0")]
     assert value(broker, "seglog_groups_left_out") == 3
-
-
-def test_generations_are_counted_from_the_start() -> None:
-    counts = Rebalances()
-    for generation in (0, 1, 1, 3):
-        counts.note("new", generation)
-    counts.note("old", 7)
-    counts.restored("old", 7)
-    assert (counts.count("new"), counts.count("old"), counts.count("other")) == (3, 0, 0)
-    counts.note("old", 8)
-    assert counts.count("old") == 1
-    counts.forget("old")
-    assert counts.count("old") == 0
 
 
 async def test_a_bug_in_a_measurement_costs_its_numbers_alone_and_is_logged_once(

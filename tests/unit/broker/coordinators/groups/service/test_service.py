@@ -179,14 +179,20 @@ async def test_members_are_members_again_after_a_restart_and_generations_do_not_
     fs: ForgetfulFileSystem, broker: Broker
 ) -> None:
     member = await joined(broker, "g")
-    assert member.generation == 1
+    assert member.generation == broker.groups.facts("g").rebalances == 1
     async with running(fs.found_after(POWER_LOSS)) as again:
         again.groups.heartbeat("g", member.member_id, 1)
         with pytest.raises(errors.IllegalGenerationError):
             again.groups.heartbeat("g", member.member_id, 0)
         with pytest.raises(errors.UnknownMemberError):
             again.groups.heartbeat("g", "another", 1)
+        assert again.groups.facts("g").rebalances == 0
         assert (await again.groups.join("g", join_request(member.member_id))).generation == 2
+        assert again.groups.facts("g").rebalances == 1, "since the start"
+        await again.groups.leave("g", [LeavingMember(member.member_id)])
+        assert await again.groups.delete(["g"]) == [None]
+        await joined(again, "g")
+        assert again.groups.facts("g").rebalances == 1, "of another group"
 
 
 async def test_a_join_that_is_refused_leaves_no_group_behind(broker: Broker) -> None:
