@@ -7,11 +7,11 @@ from typing import Final
 
 from seglog_broker.coordinators.deadlines import Deadlines
 from seglog_broker.coordinators.groups import membership
-from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment
+from seglog_broker.coordinators.groups.assignors import NOTHING, Assign, Assignment
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription, as_classic, describe_member
 from seglog_broker.coordinators.groups.consumer_member import Member
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState, size_of_member
-from seglog_broker.coordinators.groups.epochs import Assign, Epochs
+from seglog_broker.coordinators.groups.epochs import Epochs
 from seglog_broker.coordinators.groups.topics import Topics
 from seglog_broker.coordinators.state_machine import Answer, Now, Outbox, Record, StateMachine
 from seglog_broker.texts import counted

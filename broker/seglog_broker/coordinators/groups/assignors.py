@@ -259,9 +259,8 @@ def _readers(
     return found
 
 
-_Assignor = Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], Steps[dict[str, Assignment]]]
+Assign = Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], Steps[dict[str, Assignment]]]
+"""Makes the assignment of each member, of the topics that there are, each with the number of its partitions."""
 
-ASSIGNORS: Final[Mapping[str, _Assignor]] = {"uniform": assign_uniform, "range": assign_range}
-"""By the names that members ask for: the assignment of each member.
-
-``partitions`` are the numbers of partitions of the topics that there are; others are not assigned."""
+ASSIGNORS: Final[Mapping[str, Assign]] = {"uniform": assign_uniform, "range": assign_range}
+"""By the names that members ask for."""

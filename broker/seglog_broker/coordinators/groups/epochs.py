@@ -4,18 +4,15 @@ The group epoch grows whenever members, their subscriptions or topics change. Wh
 assignment of that epoch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment, Subscriber
+from seglog_broker.coordinators.groups.assignors import NOTHING, Assign, Subscriber
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState
 from seglog_broker.coordinators.groups.topics import Topics, TopicSize
 from seglog_broker.coordinators.state_machine import Now
 from seglog_protocol.steps import ITEMS_A_STEP, Pace, Steps, finished
-
-Assign = Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], Steps[dict[str, Assignment]]]
-"""Makes an assignment, for members as an assignor sees them, and the numbers of partitions by topic id."""
 
 
 @dataclass(eq=False, repr=False)

@@ -11,13 +11,12 @@ from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from seglog_broker.coordinators.groups.assigned_group import AssignedGroup, GroupCore, GroupState
-from seglog_broker.coordinators.groups.assignors import NOTHING, Assignment, Subscriber
+from seglog_broker.coordinators.groups.assignors import NOTHING, Assign, Assignment, Subscriber
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.consumer_member import JOINING_EPOCH, LEFT_EPOCH, Member, Progress
 from seglog_broker.coordinators.groups.consumer_records import SHARE_RECORDS
 from seglog_broker.coordinators.groups.consumer_requests import HeartbeatResult
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState
-from seglog_broker.coordinators.groups.epochs import Assign
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, NAME_BYTES
 from seglog_broker.coordinators.groups.membership import CommitCheck
 from seglog_broker.coordinators.groups.share_assignor import assign_simple
