@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import seglog
-from tests.process.faults.test_scrub import fill
 from tests.processes import daemon, wait_until
 
 _OFTEN = (
@@ -27,7 +26,10 @@ def test_no_file_can_be_read_by_others(tmp_path: Path) -> None:
                     "min.cleanable.dirty.ratio": 0.1,
                 }
                 client.create_topic("compacted", 1, config=config)
-                fill(client, 40)
+                with client.producer("t") as producer:
+                    for number in range(40):
+                        producer.send(b"%d" % number)
+                        producer.flush()
                 with client.producer("compacted") as producer:
                     for number in range(200):
                         producer.send(b"%d" % number, key=b"k")

@@ -1,6 +1,5 @@
 """The jobs on a real broker and a real Spark, against plain Python."""
 
-import json
 import random
 from collections import Counter, defaultdict
 from operator import itemgetter
@@ -114,29 +113,6 @@ def test_archive_then_replay_gives_the_same_topic_again(
     assert replayed["records"] == 9_460
     assert content(records(client, target)) == content(there)
     assert client.describe_topic(target).partitions == 4
-
-
-def test_what_is_gone_is_an_error_or_a_gap(
-    job: Job, command: Command, client: Client, topic: str, tmp_path: Path
-) -> None:
-    client.create_topic(topic, partitions=1, config={"retention.ms": -1})
-    out = str(tmp_path / "archive")
-    for _ in range(2):
-        job("archive", "--topic", topic, "--out", out)  # first of nothing
-        with client.producer(topic, ack="os") as producer:
-            for number in range(20):
-                producer.send(f"value {number}")
-    client.truncate_topic(topic, {0: 33})
-    code, _, said = command("archive", "--topic", topic, "--out", out)
-    assert (code, said.count("\n")) == (4, 1)
-    assert "the log begins at 33 now. To go on without them, add --accept-loss" in said
-    found = job("archive", "--topic", topic, "--out", out, "--accept-loss")
-    assert (found["records"], found["missing"], found["partitions"]) == (7, 13, {"0": [0, 40]})
-    (_, last) = json.loads((tmp_path / "archive" / "_manifest.json").read_text())["files"]
-    ((start, end, reason),) = last["gaps"]
-    assert (start, end) == (20, 33)
-    assert reason in {"expired", "truncated"}
-    assert job("compact", "--topic", topic, "--out", f"{out}-none", "--before-offset", "0")["records"] == 0
 
 
 def test_replay_takes_a_range_and_keeps_what_it_is_told_to_keep(

@@ -335,23 +335,6 @@ async def test_files_that_cannot_be_renamed_are_removed_when_the_delay_is_over(f
     assert broker.hello().problems == []
 
 
-async def test_a_full_disk_gives_up_its_oldest_segments_before_a_new_one_can_be_begun(
-    fs: TimedDisk, broker: Broker
-) -> None:
-    append(broker, 9)
-    fs.inject(Fault("open", log_name(9), error=errno.ENOSPC, sticky=True))
-    with capture_logs() as logged:
-        await trio.sleep(61)
-    assert bases(broker) == [8]
-    assert [entry["base_offset"] for entry in events(logged, "segment_expired")] == [0, 4]
-    await trio.sleep(60)
-    assert bases(broker) == [8]
-    assert any("retention is held up" in problem for problem in broker.hello().problems)
-    fs.heal()
-    await trio.sleep(60)
-    assert (bases(broker), broker.hello().problems) == ([9], [])
-
-
 async def test_one_partition_in_trouble_keeps_no_other_from_expiring(fs: TimedDisk, empty: Broker) -> None:
     await expiring(empty, partitions=3)
     for partition in range(3):
@@ -454,9 +437,6 @@ async def test_a_stop_in_the_middle_leaves_a_log_that_a_start_serves_without_wha
 async def _let_go_soon(offload: HeldOffload) -> None:
     offload.let_go()
     await trio.lowlevel.checkpoint()
-
-
-# --- Policies at run time ---------------------------------------------------------------------------------------------
 
 
 # --- Readers ----------------------------------------------------------------------------------------------------------

@@ -1,13 +1,9 @@
 """The idle timer: how late it rolls, restarts and clock changes, and partitions that it does not roll."""
 
-import errno
-
 import trio
 from structlog.testing import capture_logs
 
-from seglog_broker.api.broker import Broker
 from seglog_broker.tasks.upkeep import ROLL_CHECK_SECONDS
-from seglog_broker.testing.forgetful import Fault
 from tests.unit.broker.tasks.living_broker import LoopClock, TimedDisk, append, bases, living, with_topic
 
 ONLY = ("rolls",)
@@ -39,20 +35,3 @@ async def test_the_first_check_comes_after_the_initial_delay(clock: LoopClock, f
         assert bases(broker) == [0]
         await trio.sleep(0.2)
         assert bases(broker) == [0, 1]
-
-
-async def test_a_roll_on_a_full_disk(fs: TimedDisk, broker: Broker) -> None:
-    """A roll on a full disk is reported and made when there is room and other partitions are rolled."""
-    await with_topic(broker, partitions=2, segment_ms=5000)
-    append(broker)
-    append(broker, partition=1)
-    fs.inject(Fault("open", f"t-0/{1:020d}.log", error=errno.ENOSPC, sticky=True))
-    with capture_logs() as logged:
-        await trio.sleep(60)
-    assert (bases(broker), bases(broker, 1)) == ([0], [0, 1])
-    assert [entry["event"] for entry in logged].count("task_postponed") == 1, "told once, tried every second"
-    assert any("t-0: roll is held up" in problem for problem in broker.hello().problems)
-    fs.heal()
-    await trio.sleep(ROLL_CHECK_SECONDS + 0.001)
-    assert bases(broker) == [0, 1]
-    assert broker.hello().problems == []

@@ -246,6 +246,16 @@ def test_a_map_shows_the_first_bytes_and_later_writes_cannot_be_written_and_outl
         mapped.data[0]
 
 
+def test_a_lock_is_in_place_until_its_file_is_gone_or_another_one(place: Place) -> None:
+    lock = place.fs.lock(place.at("d.lock"))
+    assert lock.is_in_place()
+    place.fs.unlink(place.at("d.lock"))
+    assert not lock.is_in_place()
+    place.put("d.lock", b"")
+    assert not lock.is_in_place()
+    lock.release()
+
+
 def test_a_lock_excludes_its_own_process_until_it_is_released(place: Place) -> None:
     path = place.at(".lock")
     lock, other = place.fs.lock(path), place.fs.lock(place.at("other"))
