@@ -9,7 +9,7 @@ import seglog
 from seglog.testing import Broker
 from tests.processes import clean_environment, finished
 from tests.support import each_case
-from tests.unit.clients.fake_broker import fake_broker
+from tests.unit.clients.fake_broker import FakeBroker, fake_broker
 
 CHILD = """
 import os, sys, time, seglog
@@ -108,17 +108,16 @@ def run_python(program: str, *arguments: str) -> "subprocess.CompletedProcess[st
     return finished([sys.executable, "-W", "default", "-c", program, *arguments])
 
 
-def test_a_producer_never_closed_is_flushed_at_interpreter_exit_with_a_warning() -> None:
+def test_a_producer_never_closed_is_flushed_at_interpreter_exit_with_a_warning(broker: FakeBroker) -> None:
     program = """
 import sys, seglog
 client = seglog.connect(sys.argv[1])
 client.producer("t", linger_ms=3_600_000).send(b"last words")
 """
-    with fake_broker() as broker:
-        done = run_python(program, broker.address)
-        assert done.returncode == 0
-        assert "producer of t was never closed" in done.stderr
-        assert broker.values() == [b"last words"]
+    done = run_python(program, broker.address)
+    assert done.returncode == 0
+    assert "producer of t was never closed" in done.stderr
+    assert broker.values() == [b"last words"]
 
 
 FOLLOWING: Final = """

@@ -7,6 +7,7 @@ import pytest
 import seglog
 from seglog.testing import Broker
 from tests.unit.clients.faces import CLIENTS, FACES, Connect, Face
+from tests.unit.clients.fake_broker import FakeBroker, fake_broker
 
 
 @pytest.fixture(params=FACES)
@@ -19,6 +20,13 @@ def face(request: pytest.FixtureRequest) -> Face:
 def connect(request: pytest.FixtureRequest) -> Connect:
     """As ``face``, for a broker that is there: a client of its address."""
     return CLIENTS[request.param]
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    """A broker of the test's own, with the topic t."""
+    with fake_broker() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -31,52 +31,49 @@ def dial(broker: FakeBroker) -> Link:
     return dialer_of(broker).dial(10)
 
 
-def test_a_call_that_timed_out_leaves_the_connection_in_step() -> None:
-    with fake_broker() as broker:
-        link = dial(broker)
-        broker.script = lambda request, _: SILENCE if isinstance(request, messages.TopicsRequest) else None
-        with pytest.raises(ClientTimeoutError, match="did not answer topics"):
-            link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=0.01)
-        reply, _ = link.call(
-            messages.OffsetsRequest([messages.OffsetsPartition("t")]), messages.OffsetsReply, timeout=10
-        )
-        assert reply.partitions[0].topic == "t"
-        link.close()
+def test_a_call_that_timed_out_leaves_the_connection_in_step(broker: FakeBroker) -> None:
+    link = dial(broker)
+    broker.script = lambda request, _: SILENCE if isinstance(request, messages.TopicsRequest) else None
+    with pytest.raises(ClientTimeoutError, match="did not answer topics"):
+        link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=0.01)
+    reply, _ = link.call(messages.OffsetsRequest([messages.OffsetsPartition("t")]), messages.OffsetsReply, timeout=10)
+    assert reply.partitions[0].topic == "t"
+    link.close()
 
 
-def test_an_interrupt_while_waiting_leaves_the_connection_usable(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_broker() as broker:
-        link = dial(broker)
-        waited = link._poll
+def test_an_interrupt_while_waiting_leaves_the_connection_usable(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = dial(broker)
+    waited = link._poll
 
-        def interrupted(event: int, deadline: float) -> bool:
-            monkeypatch.setattr(link, "_poll", waited)
-            raise KeyboardInterrupt
+    def interrupted(event: int, deadline: float) -> bool:
+        monkeypatch.setattr(link, "_poll", waited)
+        raise KeyboardInterrupt
 
-        monkeypatch.setattr(link, "_poll", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=10)
-        reply, _ = link.call(
-            messages.OffsetsRequest([messages.OffsetsPartition("t")]), messages.OffsetsReply, timeout=10
-        )
-        assert reply.partitions[0].latest == 0
-        link.close()
+    monkeypatch.setattr(link, "_poll", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=10)
+    reply, _ = link.call(messages.OffsetsRequest([messages.OffsetsPartition("t")]), messages.OffsetsReply, timeout=10)
+    assert reply.partitions[0].latest == 0
+    link.close()
 
 
-def test_an_interrupt_while_bytes_are_in_motion_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_broker() as broker:
-        link = dial(broker)
+def test_an_interrupt_while_bytes_are_in_motion_closes_the_connection(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = dial(broker)
 
-        def interrupted(size: int) -> None:
-            raise KeyboardInterrupt
+    def interrupted(size: int) -> None:
+        raise KeyboardInterrupt
 
-        monkeypatch.setattr(link._connection, "received", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=10)
-        with pytest.raises(ConnectionLostError):
-            link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=10)
-        assert not link.is_usable()
-        link.close()
+    monkeypatch.setattr(link._connection, "received", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=10)
+    with pytest.raises(ConnectionLostError):
+        link.call(messages.TopicsRequest(), messages.TopicsReply, timeout=10)
+    assert not link.is_usable()
+    link.close()
 
 
 def test_an_interrupt_in_the_middle_of_a_request_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,17 +112,16 @@ def test_a_request_of_which_nothing_could_be_written_leaves_the_connection_usabl
         link.close()
 
 
-def test_connecting_tries_again_until_the_broker_is_there() -> None:
-    with fake_broker() as broker:
-        refusals = iter([CLOSE, SILENCE, CLOSE, CLOSE])
-        broker.script = lambda request, _: next(refusals, None) if isinstance(request, messages.HelloRequest) else None
-        dialer = dialer_of(broker)
-        with pytest.raises(NotReachableError, match="closed the connection without an answer"):
-            dialer.dial_once(10)
-        with pytest.raises(NotReachableError, match="does not answer"):
-            dialer.dial_once(0.05)
-        dialer.dial(10).close()
-        assert next(refusals, None) is None
+def test_connecting_tries_again_until_the_broker_is_there(broker: FakeBroker) -> None:
+    refusals = iter([CLOSE, SILENCE, CLOSE, CLOSE])
+    broker.script = lambda request, _: next(refusals, None) if isinstance(request, messages.HelloRequest) else None
+    dialer = dialer_of(broker)
+    with pytest.raises(NotReachableError, match="closed the connection without an answer"):
+        dialer.dial_once(10)
+    with pytest.raises(NotReachableError, match="does not answer"):
+        dialer.dial_once(0.05)
+    dialer.dial(10).close()
+    assert next(refusals, None) is None
 
 
 def test_nobody_there_is_said_with_the_address_and_what_to_do() -> None:
@@ -142,23 +138,22 @@ def test_backoff_doubles_is_spread_and_has_an_end() -> None:
     assert backoff_seconds(10**6, lambda: 1.0) == 1.0
 
 
-def test_large_payloads_arrive_whole_while_the_other_end_reads_slowly() -> None:
-    with fake_broker() as broker:
-        seen: list[int] = []
+def test_large_payloads_arrive_whole_while_the_other_end_reads_slowly(broker: FakeBroker) -> None:
+    seen: list[int] = []
 
-        def script(request: messages.Request, payload: memoryview) -> Answer | None:
-            if isinstance(request, messages.TopicsRequest):
-                seen.append(len(payload))
-            return None
+    def script(request: messages.Request, payload: memoryview) -> Answer | None:
+        if isinstance(request, messages.TopicsRequest):
+            seen.append(len(payload))
+        return None
 
-        broker.script = script
-        link = dial(broker)
-        parts = [bytes([n % 256]) * 10_000 for n in range(2000)]
-        message: messages.Message
-        message, _ = link.call(messages.TopicsRequest(), messages.TopicsReply, parts, timeout=60)
-        assert isinstance(message, messages.TopicsReply)
-        assert seen == [20_000_000]
-        link.close()
+    broker.script = script
+    link = dial(broker)
+    parts = [bytes([n % 256]) * 10_000 for n in range(2000)]
+    message: messages.Message
+    message, _ = link.call(messages.TopicsRequest(), messages.TopicsReply, parts, timeout=60)
+    assert isinstance(message, messages.TopicsReply)
+    assert seen == [20_000_000]
+    link.close()
 
 
 # --- One client for many threads: what they share, and what ends the waits of all of them -----------------------------
@@ -175,8 +170,8 @@ def in_threads(count: int, work: Any) -> list[Any]:
         return list(pool.map(run, range(count)))
 
 
-def test_threads_share_a_producer_through_lost_connections_each_in_its_own_order() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
+def test_threads_share_a_producer_through_lost_connections_each_in_its_own_order(broker: FakeBroker) -> None:
+    with seglog.connect(broker.address) as client:
         appends = 0
 
         def script(request: Request, _payload: memoryview) -> Answer | None:
@@ -202,28 +197,27 @@ def test_threads_share_a_producer_through_lost_connections_each_in_its_own_order
         )
 
 
-def test_closing_in_one_thread_ends_the_waits_of_others() -> None:
-    with fake_broker() as broker:
-        client = seglog.connect(broker.address)
-        producer = client.producer("t")
-        consumer = client.consumer("t", follow=True)
-        broker.script = lambda request, _: SILENCE if isinstance(request, AppendRequest | OffsetsRequest) else None
-        delivery = producer.send(b"x")
+def test_closing_in_one_thread_ends_the_waits_of_others(broker: FakeBroker) -> None:
+    client = seglog.connect(broker.address)
+    producer = client.producer("t")
+    consumer = client.consumer("t", follow=True)
+    broker.script = lambda request, _: SILENCE if isinstance(request, AppendRequest | OffsetsRequest) else None
+    delivery = producer.send(b"x")
 
-        def work(number: int) -> str:
-            waits: list[Any] = [
-                lambda: delivery.result(60),
-                lambda: client.offsets("t"),
-                lambda: next(iter(consumer)),
-                lambda: _close_when_all_wait(broker, client),
-            ]
-            try:
-                waits[number]()
-            except (ClientClosedError, ConnectionLostError) as error:
-                return type(error).__name__
-            return "closed"
+    def work(number: int) -> str:
+        waits: list[Any] = [
+            lambda: delivery.result(60),
+            lambda: client.offsets("t"),
+            lambda: next(iter(consumer)),
+            lambda: _close_when_all_wait(broker, client),
+        ]
+        try:
+            waits[number]()
+        except (ClientClosedError, ConnectionLostError) as error:
+            return type(error).__name__
+        return "closed"
 
-        assert in_threads(4, work) == ["ClientClosedError"] * 3 + ["closed"]
+    assert in_threads(4, work) == ["ClientClosedError"] * 3 + ["closed"]
 
 
 def _close_when_all_wait(broker: FakeBroker, client: seglog.Client) -> None:

@@ -107,8 +107,8 @@ def test_a_host_that_does_not_exist_is_no_reason_to_wait(
     assert lines(caplog) == []
 
 
-def test_a_host_that_was_there_before_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client, client.consumer("t", follow=True) as reader:
+def test_a_host_that_was_there_before_is_waited_for(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with seglog.connect(broker.address) as client, client.consumer("t", follow=True) as reader:
         known = socket.getaddrinfo
         monkeypatch.setattr(socket, "getaddrinfo", unknown_name)
         threading.Timer(0.5, lambda: monkeypatch.setattr(socket, "getaddrinfo", known)).start()
@@ -122,8 +122,10 @@ def one_batch() -> bytes:
     return encode_batch([(1, None, b"x", ())])
 
 
-def test_every_connection_of_a_client_waits_and_one_line_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
+def test_every_connection_of_a_client_waits_and_one_line_says_so(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with seglog.connect(broker.address) as client:
         with client.producer("t") as producer, client.consumer("t", follow=True) as consumer:
             reading = threading.Thread(target=lambda: next(iter(consumer)))
             reading.start()
@@ -180,8 +182,10 @@ def _fetching(broker: FakeBroker) -> None:
         assert broker.changed.wait_for(lambda: broker.asked(FetchRequest) > 0, 30)
 
 
-def test_a_consumer_that_is_closed_from_another_thread_ends_its_wait_for_a_broker_that_is_away() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
+def test_a_consumer_that_is_closed_from_another_thread_ends_its_wait_for_a_broker_that_is_away(
+    broker: FakeBroker,
+) -> None:
+    with seglog.connect(broker.address) as client:
         consumer = client.consumer("t", follow=True)
         with ThreadPoolExecutor(1) as pool:
             reading = pool.submit(next, iter(consumer))

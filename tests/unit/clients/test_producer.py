@@ -29,7 +29,7 @@ from seglog_protocol.messages import (
 from seglog_protocol.record_batch import parse_header
 from tests.support import each_case
 from tests.unit.clients.faces import Face, heard, together
-from tests.unit.clients.fake_broker import CLOSE, SILENCE, Answer, FakePartition, fake_broker, on_append
+from tests.unit.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, FakePartition, fake_broker, on_append
 from tests.unit.clients.hand_clock import HandClock
 
 
@@ -95,9 +95,9 @@ async def test_lingering_records_go_out_by_themselves(face: Face) -> None:
         assert broker.values() == [b"x"]
 
 
-def test_without_linger_there_is_no_thread() -> None:
+def test_without_linger_there_is_no_thread(broker: FakeBroker) -> None:
     """Without linger a record is on its way when send returns and there is no thread."""
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
+    with seglog.connect(broker.address) as client:
         threads = {thread.name for thread in threading.enumerate()}
         with client.producer("t", linger_ms=0) as producer:
             for number in range(50):
@@ -234,8 +234,8 @@ async def test_a_record_not_acknowledged_in_time_fails_with_the_cause(face: Face
         await producer.close()
 
 
-def test_result_gives_up_waiting_but_not_the_record() -> None:
-    with fake_broker() as broker, seglog.connect(broker.address) as client:
+def test_result_gives_up_waiting_but_not_the_record(broker: FakeBroker) -> None:
+    with seglog.connect(broker.address) as client:
         with client.producer("t", linger_ms=3_600_000) as producer:
             delivery = producer.send(b"x")
             with pytest.raises(ClientTimeoutError, match="still on its way"):

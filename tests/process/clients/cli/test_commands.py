@@ -13,23 +13,22 @@ from seglog.cli.exits import FAILED
 from seglog_protocol.batch_builder import encode_batch
 from tests.processes import daemon, finished, seglog_command, signalled_at_import, wait_until
 from tests.support import each_case
-from tests.unit.clients.fake_broker import fake_broker
+from tests.unit.clients.fake_broker import FakeBroker
 
 
-def test_whoever_has_read_enough_ends_it_quietly() -> None:
-    with fake_broker() as broker:
-        broker.logs["t"][0].append(encode_batch([(0, None, b"x" * 1000, ())] * 1000))
-        done = subprocess.run(
-            f"{sys.executable} -m seglog.cli --server {broker.address} consume t | head -n 1; echo ${{PIPESTATUS[0]}}",
-            shell=True,
-            executable="/bin/bash",
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        assert done.stdout == "x" * 1000 + "\n0\n"
-        assert done.stderr == ""
+def test_whoever_has_read_enough_ends_it_quietly(broker: FakeBroker) -> None:
+    broker.logs["t"][0].append(encode_batch([(0, None, b"x" * 1000, ())] * 1000))
+    done = subprocess.run(
+        f"{sys.executable} -m seglog.cli --server {broker.address} consume t | head -n 1; echo ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "x" * 1000 + "\n0\n"
+    assert done.stderr == ""
 
 
 @each_case("module", ["seglog.cli.arguments", "seglog_protocol.errors", "seglog.cli.topic", "msgpack"])

@@ -5,7 +5,6 @@ import math
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -21,7 +20,7 @@ from tests.processes import daemon, free_port, kafka_daemon, on_terminal, seglog
 from tests.support import each_case
 from tests.unit.clients.cli.conftest import Typed
 from tests.unit.clients.cli.doctor_answers import Sick
-from tests.unit.clients.fake_broker import Answer, FakeBroker, fake_broker
+from tests.unit.clients.fake_broker import Answer, FakeBroker
 from tests.unit.clients.secure_broker import secure_broker
 
 
@@ -184,12 +183,6 @@ def test_the_runbook_has_the_sections_that_are_named() -> None:
 
 
 # --- Brokers that tell something else ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with fake_broker() as running:
-        yield running
 
 
 @pytest.fixture

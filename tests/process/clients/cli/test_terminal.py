@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,10 @@ from seglog_protocol.errors import InvalidConfigError
 from seglog_protocol.messages import CreateTopicRequest, HelloReply, HelloRequest
 from seglog_protocol.texts import disarmed, disarmed_json
 from tests.processes import on_terminal, seglog, seglog_command
-from tests.unit.clients.fake_broker import FakeBroker, fake_broker
+from tests.unit.clients.fake_broker import FakeBroker
 
 EVIL = "\x1b]0;owned\x07\x9b31m\x7f\u202e"
 SHOWN = r"\x1b]0;owned\x07\x9b31m\x7f\u202e"
-
-
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with fake_broker() as running:
-        yield running
 
 
 def _typed(broker: FakeBroker, *arguments: str) -> tuple[int, str]:

@@ -124,7 +124,7 @@ def test_a_request_that_is_larger_than_the_buffers_of_the_socket(run: Run, when:
         run(main(broker))
 
 
-def test_a_whole_program_left_at_any_wait_leaves_nothing_behind(run: Run, when: When) -> None:
+def test_a_whole_program_left_at_any_wait_leaves_nothing_behind(broker: FakeBroker, run: Run, when: When) -> None:
     async def main(broker: FakeBroker) -> None:
         async def program() -> None:
             async with seglog.asyncio.connect(broker.address) as client:
@@ -136,9 +136,8 @@ def test_a_whole_program_left_at_any_wait_leaves_nothing_behind(run: Run, when: 
 
         await sweep(program, all_ended, when)
 
-    with fake_broker() as broker:
-        broker.fill(3)
-        run(main(broker))
+    broker.fill(3)
+    run(main(broker))
 
 
 def test_connecting_by_tls_with_an_account_leaves_no_connection_behind(run: Run, when: When, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_port_where_nobody_listens_is_an_error_with_the_reason_alone(run: Run)
     run(main(address))
 
 
-def test_of_many_senders_that_wait_for_room_only_the_first_in_line_looks(run: Run) -> None:
+def test_of_many_senders_that_wait_for_room_only_the_first_in_line_looks(broker: FakeBroker, run: Run) -> None:
     senders = 400
 
     async def main(broker: FakeBroker) -> None:
@@ -133,11 +133,10 @@ def test_of_many_senders_that_wait_for_room_only_the_first_in_line_looks(run: Ru
             assert sorted(value or b"" for value in broker.values()) == [b"%05d" % number * 20 for number in kept]
             assert looks <= 3 * senders  # one that finds room, and one in vain for each answer at most
 
-    with fake_broker() as broker:
-        run(main(broker))
+    run(main(broker))
 
 
-def test_a_client_is_of_its_loop_and_says_so_in_another_loop_and_another_thread(run: Run) -> None:
+def test_a_client_is_of_its_loop_and_says_so_in_another_loop_and_another_thread(broker: FakeBroker, run: Run) -> None:
     async def main(broker: FakeBroker) -> None:
         loop = asyncio.get_running_loop()
         async with (
@@ -181,8 +180,7 @@ def test_a_client_is_of_its_loop_and_says_so_in_another_loop_and_another_thread(
             )
             assert handed_over[0].name == "t"
 
-    with fake_broker() as broker:
-        run(main(broker))
+    run(main(broker))
 
 
 def trio_run(coroutine: Coroutine[Any, Any, object]) -> None:
@@ -224,7 +222,7 @@ def test_records_that_wait_when_their_loop_ends_fail_and_are_counted(
     assert any("not acknowledged: 3 records to t" in note for note in notes), notes
 
 
-def test_a_bug_in_a_task_ends_the_block_and_comes_out_as_itself(run: Run) -> None:
+def test_a_bug_in_a_task_ends_the_block_and_comes_out_as_itself(broker: FakeBroker, run: Run) -> None:
     async def bug() -> None:
         raise ZeroDivisionError("a bug")
 
@@ -247,8 +245,7 @@ def test_a_bug_in_a_task_ends_the_block_and_comes_out_as_itself(run: Run) -> Non
         await asyncio.sleep(0)
         assert task.cancelling() == 0
 
-    with fake_broker() as broker:
-        run(main(broker))
+    run(main(broker))
 
 
 # --- Deadlines and shields of asyncio's loop: their own cancellation is told from that of others, and none is lost ----

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from datetime import UTC
 from typing import Any, Final
 
-import pytest
-
 from seglog import connect
 from seglog.cli.checkups.told import QUEUES_ASKED_MAX, queue_checks
 from seglog.cli.explain import delivery_lines
@@ -23,7 +21,7 @@ from seglog_protocol.messages import (
     SamplesReply,
     SamplesRequest,
 )
-from tests.unit.clients.fake_broker import Answer, FakeBroker, fake_broker
+from tests.unit.clients.fake_broker import Answer, FakeBroker
 
 NOW: Final = 1_700_000_000_000
 HOLDERS: Final = [RecordHolder("m2", 1_990, 10, NOW + 10_000), RecordHolder("m1", 10, 0, NOW + 29_000)]
@@ -61,12 +59,6 @@ class Told:
                 for number, count in enumerate(self.deliveries)
             ]
             yield MetricFamily(f"seglog_share_{name}", "gauge", "", ["group", "topic", "partition"], samples)
-
-
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with fake_broker() as running:
-        yield running
 
 
 def found(broker: FakeBroker, told: Told) -> list[tuple[str, str, str]]:
