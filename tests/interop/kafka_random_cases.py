@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tests.interop.kafka_cases import Case
 from tests.interop.kafka_random import Ask, Requests, Step
-from tests.interop.kafka_random_differences import Place, unexplained
+from tests.interop.kafka_random_differences import Difference, unexplained
 from tests.interop.kafka_random_side import Side
 from tests.interop.kafka_wire import Plain
 from tests.interop.peer import Kafka, kafka_script
@@ -75,7 +75,7 @@ def compared(ours: Side, asked: Iterable[tuple[Step, list[Plain]]]) -> Iterator[
                 yield _told(each.case, places)
 
 
-def _told(case: Case, places: list[Place]) -> str:
+def _told(case: Case, places: list[Difference]) -> str:
     lines = [f"{case.title}: {case.api} version {case.version} {json.dumps(case.fields)}"]
     lines += [f"  {place.path}: {place.ours!r}, and Kafka has {place.kafka!r}" for place in places]
     kafka, ours = places[0].answers

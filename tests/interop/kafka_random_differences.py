@@ -15,23 +15,25 @@ from tests.interop.kafka_wire import Plain
 from tests.interop.peer import KAFKA_VERSION
 
 
-class Place(NamedTuple):
-    """One difference: the request, where in the answer, both values there, and both answers."""
+class Difference(NamedTuple):
+    """One difference: the request, where in the answer, both values there, both answers, and what was asked before."""
 
     case: Case
     path: str
     kafka: Any
     ours: Any
-    answers: tuple[Plain, Plain]
+    answers: tuple[Any, Any]
+    before: tuple[Case, ...] = ()
 
 
 class Reason(NamedTuple):
-    """Why answers differ: of which apis, at which places, with which values."""
+    """Why answers differ: of which apis, at which places, with which values; ``ends``: states differ behind it."""
 
     why: str
     apis: str
     path: str
-    holds: Callable[[Place], bool] = lambda _: True
+    holds: Callable[[Difference], bool] = lambda _: True
+    ends: bool = False
 
 
 def _partitions(responses: list[dict[str, Plain]]) -> list[str]:
@@ -43,12 +45,12 @@ def _partitions(responses: list[dict[str, Plain]]) -> list[str]:
     )
 
 
-def _codes(*pairs: tuple[int, int]) -> Callable[[Place], bool]:
+def _codes(*pairs: tuple[int, int]) -> Callable[[Difference], bool]:
     """Kafka's error code and ours."""
     return lambda place: (place.kafka, place.ours) in pairs
 
 
-def _kafka_has_fewer(place: Place) -> bool:
+def _kafka_has_fewer(place: Difference) -> bool:
     """Whether all settings that Kafka 4.3 tells of have the same values here; some are described otherwise."""
     theirs, own = ({(each["name"], each["value"]) for each in settings} for settings in (place.kafka, place.ours))
     return _IS_4_3 and theirs <= own
@@ -214,16 +216,17 @@ REASONS: Final = (
 )
 
 
-def unexplained(case: Case, kafka: Plain, ours: Plain) -> Iterator[Place]:
+def unexplained(case: Case, kafka: Plain, ours: Plain) -> Iterator[Difference]:
     """The places where two answers to a request differ without a reason."""
     answers = _pruned(kafka), _pruned(ours)
     for path, theirs, own in kafka_group_differences.differences(case.api, *answers):
-        place = Place(case, path, theirs, own, answers)
-        if not any(_explains(reason, place) for reason in REASONS):
+        place = Difference(case, path, theirs, own, answers)
+        if not any(explains(reason, place) for reason in REASONS):
             yield place
 
 
-def _explains(reason: Reason, place: Place) -> bool:
+def explains(reason: Reason, place: Difference) -> bool:
+    """True if the difference has this reason."""
     return (
         re.fullmatch(reason.apis, place.case.api) is not None
         and re.fullmatch(reason.path, place.path) is not None

@@ -18,7 +18,8 @@ from seglog_protocol.record_batch import CONTROL_BIT
 from tests.interop.kafka_cases import UNKNOWN_ID, Case, Fields, create_topics, replaced, settled, topic_ids
 from tests.interop.kafka_group_cases import await_coordinator
 from tests.interop.kafka_group_differences import differences
-from tests.interop.kafka_share_random_differences import Difference, reason_of
+from tests.interop.kafka_random_differences import Difference
+from tests.interop.kafka_share_random_differences import reason_of
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 
 _COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.ms": "100000"}

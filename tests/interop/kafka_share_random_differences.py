@@ -1,31 +1,9 @@
 """Where answers in random stories of share groups may differ from a real Kafka's, and why. No others may."""
 
-import re
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from tests.interop.kafka_cases import Case
-
-
-class Difference(NamedTuple):
-    """Answers that are not equal: the request, at one place Kafka's value and ours, both answers, the story before."""
-
-    case: Case
-    path: str
-    kafka: Any
-    ours: Any
-    answers: tuple[Any, Any]
-    before: tuple[Case, ...]
-
-
-class Reason(NamedTuple):
-    """Why answers differ: of which apis, at which places; and whether the brokers' states differ behind it."""
-
-    why: str
-    apis: str
-    path: str
-    holds: Callable[[Difference], bool] = lambda _: True
-    ends: bool = False
+from tests.interop.kafka_random_differences import Difference, Reason, explains
 
 
 def _acquired(answer: Any) -> dict[tuple[str, int], Any]:
@@ -133,6 +111,4 @@ REASONS: Final = (
 
 def reason_of(difference: Difference) -> Reason | None:
     """The first that explains it."""
-    api, path = difference.case.api, difference.path
-    fitting = (each for each in REASONS if re.fullmatch(each.apis, api) and re.fullmatch(each.path, path))
-    return next((reason for reason in fitting if reason.holds(difference)), None)
+    return next((reason for reason in REASONS if explains(reason, difference)), None)

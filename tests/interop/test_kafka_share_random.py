@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.kafka_random_differences import Difference
 from tests.interop.kafka_share_random import Side, Stories
-from tests.interop.kafka_share_random_differences import Difference
 from tests.interop.peer import Kafka, kafka_script
 from tests.processes import kafka_daemon
 from tests.support import soak_seed
