@@ -88,8 +88,11 @@ class StateLoader(Service, Generic[ReplayT]):
         if unloaded is not None:
             await unloaded.wait()
 
-    async def run(self) -> None:
-        """Load every partition, then end."""
+    async def run(self) -> float | None:
+        """Load every partition. Returns the seconds that it took, None where nothing was ever written."""
+        if not self._unloaded:
+            return None
+        began = trio.current_time()
         for number in sorted(self._unloaded):
             replay = self._make_replay()
             try:
@@ -110,6 +113,7 @@ class StateLoader(Service, Generic[ReplayT]):
                     )
                 await self._keep(replay)
             self._unloaded.pop(number).set()
+        return round(trio.current_time() - began, 3)
 
     async def _in_service(self, number: int) -> Partition:
         """A partition, once it is recovered. Raises PartitionOfflineError."""

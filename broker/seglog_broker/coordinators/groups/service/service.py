@@ -136,17 +136,15 @@ class GroupService:
     # --- Loading ------------------------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
-        began = trio.current_time()
-        was_there = self._topic.exists
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._clamp.run, lambda: self._loader.is_loading)
-            await self._loader.run()
-            if was_there:
+            seconds = await self._loader.run()
+            if seconds is not None:
                 log.info(
                     "groups_loaded",
                     groups=len({*self._runtime.machines, *self._offsets.committed}),
                     offsets=len(self._offsets.committed),
-                    seconds=round(trio.current_time() - began, 3),
+                    seconds=seconds,
                 )
             await self._orphans.sweep.sweep()
             self.shares.sweep.want()

@@ -1,6 +1,6 @@
 """Share groups: the heartbeats of their members, and when the state of their partitions is made and deleted."""
 
-from collections import deque
+import math
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -12,11 +12,7 @@ from seglog_broker.coordinators.groups.consumer_member import JOINING_EPOCH
 from seglog_broker.coordinators.groups.consumer_requests import HeartbeatResult
 from seglog_broker.coordinators.groups.service.cleanup import Sweep
 from seglog_broker.coordinators.groups.service.machines import GroupMachines
-from seglog_broker.coordinators.groups.share import (
-    Initialize,
-    ShareGroup,
-    ShareHeartbeat,
-)
+from seglog_broker.coordinators.groups.share import Initialize, ShareGroup, ShareHeartbeat
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Service
 from seglog_protocol.errors import SeglogError, UnknownGroupError
@@ -47,10 +43,9 @@ class ShareGroups(Service):
 
     def __post_init__(self) -> None:
         self._runtime = self._machines.runtime
-        self._machines.follow = self._follow
         self.states: ShareStates
-        self._due: deque[Initialize] = deque()
-        self._is_due = trio.Event()
+        due, self._due = trio.open_memory_channel[Initialize](math.inf)
+        self._machines.follow = due.send_nowait
         self.sweep = Sweep(lambda: list(self._runtime.machines), self._forget_topics, self._scheduler)
         """Forgets topics that were deleted, as ``states`` does by itself."""
 
@@ -85,19 +80,11 @@ class ShareGroups(Service):
         """Have states made and deleted, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.sweep.run)
-            while True:
-                await self._is_due.wait()
-                self._is_due = trio.Event()
-                while self._due:
-                    wanted = self._due.popleft()
-                    try:
-                        await self._make(wanted)
-                    except SeglogError as error:
-                        log.warning("share_state_not_initialized", group=wanted.group[:100], reason=error.message)
-
-    def _follow(self, effect: Initialize) -> None:
-        self._due.append(effect)
-        self._is_due.set()
+            async for wanted in self._due:
+                try:
+                    await self._make(wanted)
+                except SeglogError as error:
+                    log.warning("share_state_not_initialized", group=wanted.group[:100], reason=error.message)
 
     async def _make(self, wanted: Initialize) -> None:
         """Make the state of partitions, and note that in the group; or that it failed, with the error."""

@@ -100,15 +100,13 @@ class ShareService:
             nursery.start_soon(self._writer.run)
             nursery.start_soon(self.runtime.run_timers)
             nursery.start_soon(self.dead_letters.run)
-            began = trio.current_time()
-            was_there = self._topic.exists
-            await self._loader.run()
-            if was_there:
+            seconds = await self._loader.run()
+            if seconds is not None:
                 log.info(
                     "share_groups_loaded",
                     groups=len(self._of_groups),
                     partitions=len(self.runtime.machines),
-                    seconds=round(trio.current_time() - began, 3),
+                    seconds=seconds,
                 )
             nursery.start_soon(self.beginning.run)
             nursery.start_soon(self.pruning.run)

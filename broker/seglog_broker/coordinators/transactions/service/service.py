@@ -140,14 +140,12 @@ class TransactionService:
             nursery.start_soon(self._writer.run)
             nursery.start_soon(self._runtime.run_timers)
             nursery.start_soon(self._end_transactions)
-            began = trio.current_time()
-            was_there = self._topic.exists
-            await self._loader.run()
-            if was_there:
+            seconds = await self._loader.run()
+            if seconds is not None:
                 log.info(
                     "transactions_loaded",
                     transactional_ids=len(self._runtime.machines),
-                    seconds=round(trio.current_time() - began, 3),
+                    seconds=seconds,
                 )
             nursery.start_soon(self.expiry.run)
 
