@@ -20,7 +20,7 @@ from seglog_protocol.checkpoint_files import encode_checkpoint, encode_offsets
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.kafka import messages, write_message
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
-from tests.logs import append_one, batch, batch_of_size, cut_file, flip_bit, read_all
+from tests.logs import append_one, batch, batch_of_size, flip_bit, read_all
 from tests.soundness import assert_directory_sound
 from tests.support import each_case
 from tests.unit.broker.inspect.check.support import check, codes, faults, findings
@@ -258,21 +258,6 @@ def test_a_bit_that_turned_while_kafka_was_there_is_damage_all_the_same() -> Non
     assert _checksums(fs) == [0, 10]
 
 
-def test_what_kafka_cut_off_and_gave_again_is_a_problem_with_a_name() -> None:
-    fs = _written()
-    cut_file(fs, f"{_DATA}/orders-0/00000000000000000020.log", 100)
-    put(fs, f"{_DATA}/orders-0/leader-epoch-checkpoint", encode_checkpoint([(0, 0), (3, 21)]))
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        put(fs, f"{_DATA}/{name}", encode_offsets({("orders", 0): 21, ("orders", 1): 0}))
-    _kafka_ran(fs)
-    directory = _opened(fs)
-    [problem] = directory.report.problems
-    assert problem == "orders-0: Kafka cut off offsets 21 to 22, and used them for other records"
-    assert directory.logs["orders", 0].leader_epoch == 3
-    assert directory.close() == []
-    assert_directory_sound(fs, _DATA)
-
-
 def _kafka_cut(
     fs: Fs, epochs: list[tuple[int, int]], *, log_start: int = 0, point: int = 22, clean: bool = True
 ) -> None:
@@ -322,7 +307,7 @@ def test_of_a_log_that_kafka_cut_nothing_is_called_damage_and_every_record_of_ka
     assert (log.log_start_offset, log.log_end_offset, log.leader_epoch) == (log_start, 22, epoch)
     assert [record.offset for record in read_all(log)] == list(range(log_start, 22))
     assert log.state.damaged == []
-    assert any("Kafka cut off offsets 21 to 22" in problem for problem in directory.report.problems)
+    assert "orders-0: Kafka cut off offsets 21 to 22, and used them for other records" in directory.report.problems
     assert not any("leader-epoch-checkpoint is ignored" in problem for problem in directory.report.problems)
     assert directory.close() == []
     assert_directory_sound(fs, _DATA)
