@@ -4,7 +4,6 @@
 """
 
 import hashlib
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Final
 from seglog_protocol.batch_builder import encode_batch
 from tests.interop.handover import ask as ask_again
 from tests.interop.handover import produce
-from tests.interop.kafka_cases import NO_ID, UNKNOWN_ID, Case, Fields, ask, create_topics, keep, settled, topic_ids
+from tests.interop.kafka_cases import NO_ID, UNKNOWN_ID, Case, Fields, ask, create_topics, rewrite, settled, topic_ids
 from tests.interop.kafka_wire import Plain, Wire
 from tests.interop.peer import Kafka, kafka_script
 
@@ -863,11 +862,5 @@ def captured(folder: Path) -> dict[str, Any]:
         return {case.title: answer for case, answer in answers(kafka.port, log_dir, lambda: time.sleep(0.3))}
 
 
-def main() -> None:
-    """Write the file anew."""
-    with tempfile.TemporaryDirectory() as folder:
-        keep(ANSWERS, captured(Path(folder)))
-
-
 if __name__ == "__main__":
-    main()
+    rewrite(ANSWERS, captured)

@@ -1,6 +1,7 @@
 """Raw requests that a real Kafka and a daemon of seglog are asked, and how their answers are compared."""
 
 import json
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -98,6 +99,14 @@ def keep(
         found = {name: other.get(name, NO_ANSWER) for name in names}
     lines = (f"{json.dumps(title)}: {shown(answer)}" for title, answer in found.items())
     _of_version(file, KAFKA_VERSION).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def rewrite(
+    file: Path, captured: Callable[[Path], Mapping[str, Any]], shown: Callable[[Any], str] = json.dumps
+) -> None:
+    """Keep what a Kafka answers whose data are in a folder for so long."""
+    with tempfile.TemporaryDirectory() as folder:
+        keep(file, captured(Path(folder)), shown)
 
 
 def as_json(found: Mapping[str, Any]) -> Any:

@@ -5,7 +5,6 @@ a story of its own: its members' names and epochs follow from the requests befor
 """
 
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Final
 
 from seglog_broker.coordinators.groups.consumer_protocol import encode_assignment, encode_subscription
 from seglog_protocol.kafka.error_codes import ErrorCode
-from tests.interop.kafka_cases import UNKNOWN_ID, Case, Fields, ask, create_topics, keep, settled, topic_ids
+from tests.interop.kafka_cases import UNKNOWN_ID, Case, Fields, ask, create_topics, rewrite, settled, topic_ids
 from tests.interop.kafka_wire import Plain, Wire
 from tests.interop.peer import Kafka, kafka_script
 
@@ -596,11 +595,5 @@ def captured(folder: Path) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    """Write the file anew."""
-    with tempfile.TemporaryDirectory() as folder:
-        keep(ANSWERS, captured(Path(folder)))
-
-
 if __name__ == "__main__":
-    main()
+    rewrite(ANSWERS, captured)

@@ -7,7 +7,6 @@ A story is a line for each step: what was sent, and what came: the fields of the
 import base64
 import json
 import struct
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol.kafka import messages
-from tests.interop.kafka_cases import keep
+from tests.interop.kafka_cases import rewrite
 from tests.interop.kafka_settings import kafka_settings
 from tests.interop.kafka_wire import Plain, Wire, request
 from tests.interop.peer import Kafka, free_ports, kafka_script
@@ -584,11 +583,5 @@ def _shown(steps: list[Plain]) -> str:
     return "[\n  " + ",\n  ".join(json.dumps(step) for step in steps) + "\n]"
 
 
-def main() -> None:
-    """Write the file anew."""
-    with tempfile.TemporaryDirectory() as folder:
-        keep(ANSWERS, captured(Path(folder)), _shown)
-
-
 if __name__ == "__main__":
-    main()
+    rewrite(ANSWERS, captured, _shown)

@@ -4,7 +4,6 @@
 story of its own.
 """
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 from seglog_broker.config.group_keys import GROUP_KEYS
 from seglog_broker.coordinators.groups.consumer_protocol import encode_subscription
-from tests.interop.kafka_cases import Case, Fields, ask, create_topics, keep, replaced, settled, topic_ids
+from tests.interop.kafka_cases import Case, Fields, ask, create_topics, replaced, rewrite, settled, topic_ids
 from tests.interop.kafka_group_cases import await_coordinator
 from tests.interop.kafka_wire import Plain, Wire
 from tests.interop.peer import Kafka, kafka_script
@@ -295,11 +294,5 @@ def captured(folder: Path) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    """Write the file anew."""
-    with tempfile.TemporaryDirectory() as folder:
-        keep(ANSWERS, captured(Path(folder)))
-
-
 if __name__ == "__main__":
-    main()
+    rewrite(ANSWERS, captured)

@@ -5,8 +5,6 @@ Each story has a transactional id and a topic of its own; a line of its answer h
 came back. Producer ids are numbered in the order in which they appear in a story.
 """
 
-import json
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.kafka import Request
 from seglog_protocol.kafka.error_codes import ErrorCode
-from tests.interop.kafka_cases import UNKNOWN_ID, create_topics, keep, topic_ids
+from tests.interop.kafka_cases import UNKNOWN_ID, create_topics, rewrite, topic_ids
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.interop.peer import Kafka, kafka_script
 
@@ -975,12 +973,5 @@ def captured(folder: Path) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    """Write the file anew."""
-    with tempfile.TemporaryDirectory() as folder:
-        keep(ANSWERS, captured(Path(folder)))
-
-
 if __name__ == "__main__":
-    main()
-    json.loads(ANSWERS.read_text(encoding="utf-8"))
+    rewrite(ANSWERS, captured)

@@ -46,7 +46,6 @@ async def started(
     return Served(serving.addresses[0], scope)
 
 
-@pytest.mark.trio
 async def test_what_was_acked_is_fetched_also_after_a_stop_and_a_start(tmp_path: Path) -> None:
     for start in range(2):
         with capture_logs() as logged:
@@ -72,7 +71,6 @@ async def test_what_was_acked_is_fetched_also_after_a_stop_and_a_start(tmp_path:
         assert "partition_recovered" not in events  # the stop was clean
 
 
-@pytest.mark.trio
 async def test_an_append_under_way_at_the_stop_still_gets_its_ack(tmp_path: Path) -> None:
     """The connections are drained before the background tasks end: nobody's fsync is taken from under them."""
     async with trio.open_nursery() as nursery:
@@ -90,7 +88,6 @@ async def test_an_append_under_way_at_the_stop_still_gets_its_ack(tmp_path: Path
         await served.close_peers()
 
 
-@pytest.mark.trio
 async def test_after_a_background_task_has_failed_the_connections_end_in_order(tmp_path: Path) -> None:
     fail = trio.Event()
 
@@ -117,7 +114,6 @@ async def test_after_a_background_task_has_failed_the_connections_end_in_order(t
     assert "stop_not_clean" not in events
 
 
-@pytest.mark.trio
 async def test_a_stop_that_came_before_loading_closes_what_was_loaded(tmp_path: Path) -> None:
     config = dataclasses.replace(BrokerConfig(), log_dir=str(tmp_path / "data"), listeners=())
     for _ in range(2):  # the second finds no lock
@@ -127,7 +123,6 @@ async def test_a_stop_that_came_before_loading_closes_what_was_loaded(tmp_path: 
         assert scope.cancelled_caught
 
 
-@pytest.mark.trio
 async def test_what_keeps_it_from_starting_is_raised_as_it_is(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         served = await started(nursery, tmp_path / "data", trio.CancelScope())
@@ -142,7 +137,6 @@ async def test_what_keeps_it_from_starting_is_raised_as_it_is(tmp_path: Path) ->
         served.stop()
 
 
-@pytest.mark.trio
 async def test_a_stop_that_is_wanted_while_partitions_are_loaded_ends_that_in_good_order(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     async with trio.open_nursery() as nursery:
@@ -177,7 +171,6 @@ async def test_a_stop_that_is_wanted_while_partitions_are_loaded_ends_that_in_go
     assert "partition_recovered" not in [entry["event"] for entry in logged]
 
 
-@pytest.mark.trio
 async def test_loading_logs_its_progress_every_few_seconds(mock_clock: MockClock) -> None:
     progress = LoadProgress("data", ServiceManager(), lambda: False)
     with capture_logs() as logged:

@@ -31,19 +31,6 @@ async def test_a_process_gives_the_same_answer_as_the_loop_and_ends_with_its_own
     assert workers("record_checker") == []
 
 
-async def test_a_process_that_dies_is_a_retriable_error() -> None:
-    """A process that dies is an error to be tried again and the next batch gets another."""
-    offload = Offload()
-    async with offload.ending_processes():
-        await offload.check_records(view(bomb()), KEYED)
-        [process] = workers("record_checker")
-        os.kill(process, signal.SIGKILL)
-        with pytest.raises(OutOfResourcesError, match="record_checker ended with status -9") as raised:
-            await offload.check_records(view(bomb()), KEYED)
-        assert raised.value.retriable
-        await offload.check_records(view(bomb()), KEYED)
-
-
 @pytest.mark.parametrize("source", CODECS)
 async def test_a_process_makes_the_same_batch_as_the_loop(source: Codec) -> None:
     batch = view(encode_batch([(NOW, b"k", os.urandom(MIB) + bytes(MIB), ())], codec=source))

@@ -128,7 +128,6 @@ async def _torment(broker: Authenticator, mechanism: str, source: random.Random)
         assert answer == INVALID_TOKEN or answer.startswith(b"r=")
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER"])
 @pytest.mark.soak
 async def test_whatever_a_client_sends_is_answered_or_refused(mechanism: str) -> None:
@@ -189,7 +188,6 @@ async def work_of(mechanism: str, user: str) -> Counter[str]:
     return calls
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 async def test_an_unknown_user_makes_the_same_work_as_a_wrong_password(mechanism: str) -> None:
     await work_of(mechanism, "alice")  # what is imported and kept at the first time

@@ -96,7 +96,6 @@ async def outcome(broker: Authenticator, token: str, **more: str) -> Identity | 
     return str(refusal.__cause__)
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize(
     ("kid", "algorithm"),
     [("rsa", "RS256"), ("rsa", "RS512"), ("rsa", "PS384"), ("ec", "ES256"), ("ed", "EdDSA"), (None, "RS256")],
@@ -106,7 +105,6 @@ async def test_a_signed_token_is_a_proof_until_it_expires(tmp_path: Path, kid: s
     assert found == Identity("User:alice", (NOW + 600) * 1000)
 
 
-@pytest.mark.trio
 async def test_a_token_may_name_whom_it_acts_as_and_carry_what_kafkas_clients_add(tmp_path: Path) -> None:
     broker = broker_with(tmp_path)
     for more in ({"acting_as": "a=alice"}, {"more": "traceId=123\x01logicalCluster=lkc-1\x01"}):
@@ -114,7 +112,6 @@ async def test_a_token_may_name_whom_it_acts_as_and_carry_what_kafkas_clients_ad
     assert await outcome(broker, signed(GOOD), acting_as="a=bob") == "it asks to act as another user"
 
 
-@pytest.mark.trio
 @each_case(
     ("change", "why"),
     [
@@ -149,21 +146,18 @@ def raw_signed(claims: Mapping[str, Any]) -> str:
     return f"{content}.{base64url(signature)}"
 
 
-@pytest.mark.trio
 async def test_clocks_may_differ_and_an_audience_be_one_of_several(tmp_path: Path) -> None:
     broker = broker_with(tmp_path)
     late = {**GOOD, "exp": NOW - 29, "iat": NOW + 29, "nbf": NOW + 29, "aud": ["x", "seglog"], "scope": ["a", "b"]}
     assert isinstance(await outcome(broker, signed(late)), Identity)
 
 
-@pytest.mark.trio
 async def test_another_claim_may_name_the_account(tmp_path: Path) -> None:
     broker = broker_with(tmp_path, "sasl.oauthbearer.sub.claim.name=preferred_username")
     found = await outcome(broker, signed({**GOOD, "preferred_username": "bob"}))
     assert found == Identity("User:bob", (NOW + 600) * 1000)
 
 
-@pytest.mark.trio
 async def test_a_token_that_anyone_could_have_made_is_refused(tmp_path: Path) -> None:
     """No algorithm, the public key taken for a password, a key of someone else's, an algorithm of another key's."""
     broker = broker_with(tmp_path)
@@ -184,7 +178,6 @@ async def test_a_token_that_anyone_could_have_made_is_refused(tmp_path: Path) ->
     assert isinstance(await outcome(broker, f"{head}.{claims}.{signature}"), Identity)
 
 
-@pytest.mark.trio
 async def test_tokens_without_a_signature_are_taken_where_the_configuration_says_so() -> None:
     broker = unsecured_broker()
     assert await outcome(broker, unsecured(GOOD)) == Identity("User:alice", (NOW + 600) * 1000)
@@ -195,7 +188,6 @@ async def test_tokens_without_a_signature_are_taken_where_the_configuration_says
     assert "Audience" in str(await outcome(strict, unsecured(GOOD)))
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize(
     "message",
     [
@@ -220,7 +212,6 @@ async def test_a_message_of_another_form_is_refused(message: bytes) -> None:
         assert str(caught.value.__cause__) == "its first message is malformed"
 
 
-@pytest.mark.trio
 async def test_a_message_that_is_larger_than_any_token_is_not_looked_at() -> None:
     claims = {"sub": "alice", "exp": NOW_MS // 1000 + 60, "groups": ["x" * 1_000] * 20}
     exchange = unsecured_broker().begin("OAUTHBEARER", is_private=True)
@@ -236,7 +227,6 @@ async def test_a_message_that_is_larger_than_any_token_is_not_looked_at() -> Non
         assert str(caught.value.__cause__) == f"its message has more than {TOKEN_BYTES_MAX:,} bytes"
 
 
-@pytest.mark.trio
 async def test_a_token_whose_json_is_odd_is_refused() -> None:
     header = base64url(b'{"alg":"none"}')
     for claims in (
@@ -363,7 +353,6 @@ def _keys_of(provider: _Provider, clock: ManualClock) -> Jwks:
     return Jwks("https://provider/keys", 3_600_000, clock, InlineOffload(), provider.read)
 
 
-@pytest.mark.trio
 async def test_keys_are_read_once_and_again_when_they_are_old(autojump_clock: MockClock) -> None:
     clock, provider = ManualClock(NOW_MS), _Provider("a")
     keys = _keys_of(provider, clock)
@@ -377,7 +366,6 @@ async def test_keys_are_read_once_and_again_when_they_are_old(autojump_clock: Mo
     assert provider.asked == 2
 
 
-@pytest.mark.trio
 async def test_an_unknown_key_is_looked_up_at_once_but_a_storm_of_them_asks_seldom(autojump_clock: MockClock) -> None:
     provider = _Provider("a")
     keys = _keys_of(provider, ManualClock(NOW_MS))
@@ -398,7 +386,6 @@ async def test_an_unknown_key_is_looked_up_at_once_but_a_storm_of_them_asks_seld
     assert provider.asked == 3
 
 
-@pytest.mark.trio
 async def test_keys_stay_while_the_provider_cannot_be_reached(autojump_clock: MockClock) -> None:
     clock, provider = ManualClock(NOW_MS), _Provider("a")
     keys = _keys_of(provider, clock)

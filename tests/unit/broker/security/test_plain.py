@@ -32,7 +32,6 @@ async def log_in(accounts: AccountStore, token: bytes, offload: Offload | None =
     return str(refusal.__cause__)
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 async def test_the_password_of_a_scram_credential_is_the_one_for_plain(mechanism: str) -> None:
     accounts = empty_store()
@@ -43,14 +42,12 @@ async def test_the_password_of_a_scram_credential_is_the_one_for_plain(mechanism
     assert await log_in(accounts, plain("Jürgen", "password")) == "the password is wrong"
 
 
-@pytest.mark.trio
 async def test_a_password_that_kafka_salted_as_it_was_is_right_as_it_is() -> None:
     accounts = empty_store()
     put(accounts, *changes_for("old", "pa\u0308ss", 4096))
     assert await log_in(accounts, plain("old", "pa\u0308ss")) == "User:old"
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize(
     ("token", "why"),
     [
@@ -73,7 +70,6 @@ async def test_anything_else_is_refused(token: bytes, why: str) -> None:
     assert why in await log_in(store({"alice": "right"}), token)
 
 
-@pytest.mark.trio
 async def test_an_exchange_has_one_token() -> None:
     exchange = authenticator(store({"alice": "right"})).begin("PLAIN", is_private=True)
     await exchange.respond(plain("alice", "right"))
@@ -94,7 +90,6 @@ class _Counting(InlineOffload):
         return await super().derivation(fn, *args)
 
 
-@pytest.mark.trio
 async def test_an_unknown_user_costs_the_same_derivation_as_a_wrong_password() -> None:
     accounts = empty_store()
     put(accounts, *changes_for("alice", "right", 5000, "SCRAM-SHA-512"))
@@ -104,7 +99,6 @@ async def test_an_unknown_user_costs_the_same_derivation_as_a_wrong_password() -
     assert offload.derived == [("SCRAM-SHA-512", 5000, 1)] * 2
 
 
-@pytest.mark.trio
 async def test_an_account_that_is_deleted_while_its_password_is_checked_is_not_let_in() -> None:
     accounts = store({"alice": "right"})
 
@@ -116,7 +110,6 @@ async def test_an_account_that_is_deleted_while_its_password_is_checked_is_not_l
     assert "meanwhile" in await log_in(accounts, plain("alice", "right"), Deleting())
 
 
-@pytest.mark.trio
 async def test_passwords_that_wait_are_bounded_and_the_loop_goes_on() -> None:
     gate = threading.Event()
     real = offloading.PASSWORDS_WAITING_MAX

@@ -38,7 +38,6 @@ async def reason_of(exchange: Exchange, *tokens: bytes) -> str:
     return str(caught.value.__cause__)
 
 
-@pytest.mark.trio
 async def test_the_example_of_rfc_7677_is_answered_byte_for_byte() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     mechanism = "SCRAM-SHA-256"
@@ -57,7 +56,6 @@ async def test_the_example_of_rfc_7677_is_answered_byte_for_byte() -> None:
     assert exchange.identity == Identity("User:user")
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("size", [0, 1, 11, SALT_BYTES_MAX])
 async def test_a_salt_has_any_length_that_kafka_keeps(size: int) -> None:
     """The client's half is computed here, because scramp's wants twelve bytes."""
@@ -77,7 +75,6 @@ async def test_a_salt_has_any_length_that_kafka_keeps(size: int) -> None:
     assert exchange.identity == Identity("User:user")
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("mechanism", HASHES)
 @pytest.mark.parametrize("name", ["alice", "a,b=c", "Jürgen Müller", "=2C=3D", "日本"])
 async def test_another_implementation_logs_in_and_knows_the_broker(mechanism: str, name: str) -> None:
@@ -87,7 +84,6 @@ async def test_another_implementation_logs_in_and_knows_the_broker(mechanism: st
     assert exchange.claimed == name
 
 
-@pytest.mark.trio
 async def test_an_unknown_user_and_a_wrong_password_get_the_same_answers() -> None:
     broker = authenticator(store({"alice": "right"}))
     answers = []
@@ -104,7 +100,6 @@ def _first(name: str) -> bytes:
     return f"n,,n={name},r=nonce".encode()
 
 
-@pytest.mark.trio
 async def test_an_unknown_user_has_the_same_salt_and_iterations_each_time_also_after_a_restart() -> None:
     accounts = store({"alice": "right"})
     seen = set()
@@ -119,7 +114,6 @@ async def test_an_unknown_user_has_the_same_salt_and_iterations_each_time_also_a
     assert (await other.respond(_first("nobody2"))).split(b",", 1)[1] not in seen
 
 
-@pytest.mark.trio
 async def test_unknown_users_look_like_the_accounts_that_there_are() -> None:
     """As often as accounts have a shape, names without an account do, so that no shape tells them apart."""
     accounts = empty_store()
@@ -143,7 +137,6 @@ async def test_unknown_users_look_like_the_accounts_that_there_are() -> None:
     assert 180 < counted["8192"] < 300
 
 
-@pytest.mark.trio
 async def test_a_client_may_name_itself_as_the_one_it_acts_as_and_no_other() -> None:
     broker = authenticator(store({"a,b": "right"}))
     exchange = broker.begin("SCRAM-SHA-256", is_private=False)
@@ -162,7 +155,6 @@ class _Header:
         return b"n,a=a=2Cb,"
 
 
-@pytest.mark.trio
 async def test_a_client_that_would_have_bound_the_channel_is_let_in() -> None:
     exchange = authenticator(store({"alice": "right"})).begin("SCRAM-SHA-256", is_private=True)
     client = log_in_scram_client("SCRAM-SHA-256", "alice", "right", channel_binding=("tls-unique", b"x"))
@@ -173,7 +165,6 @@ async def test_a_client_that_would_have_bound_the_channel_is_let_in() -> None:
     assert exchange.identity is not None
 
 
-@pytest.mark.trio
 @each_case(
     ("token", "why"),
     [
@@ -202,7 +193,6 @@ async def test_a_first_message_that_is_not_as_it_should_be_is_refused(token: byt
     assert await reason_of(exchange, b"n,,n=alice,r=x") == "the exchange has ended"
 
 
-@pytest.mark.trio
 async def test_messages_that_are_replayed_or_reordered_are_refused() -> None:
     broker = authenticator(store({"alice": "right"}))
     client = log_in_scram_client("SCRAM-SHA-256", "alice", "right")
@@ -223,7 +213,6 @@ async def test_messages_that_are_replayed_or_reordered_are_refused() -> None:
         assert again.identity is None
 
 
-@pytest.mark.trio
 async def test_a_nonce_or_a_binding_that_differs_is_refused() -> None:
     broker = authenticator(store({"alice": "right"}))
     for old, new, why in (("r=", "r=x", "nonce"), ("c=biws", "c=eSws", "channel-bindings-dont-match")):
@@ -233,7 +222,6 @@ async def test_a_nonce_or_a_binding_that_differs_is_refused() -> None:
         assert why in await reason_of(exchange, client.get_client_final().replace(old, new, 1).encode())
 
 
-@pytest.mark.trio
 @pytest.mark.parametrize("change", [[Change("alice", each, None) for each in HASHES], changes_for("alice", "other")])
 async def test_an_account_that_is_changed_or_deleted_during_an_exchange_is_not_let_in(change: list[Change]) -> None:
     accounts = store({"alice": "right"})
@@ -244,7 +232,6 @@ async def test_an_account_that_is_changed_or_deleted_during_an_exchange_is_not_l
     assert "meanwhile" in await reason_of(exchange, client.get_client_final().encode())
 
 
-@pytest.mark.trio
 async def test_a_name_that_a_client_has_not_prepared_finds_the_account() -> None:
     exchange = authenticator(store({"IX": "right"})).begin("SCRAM-SHA-256", is_private=False)
     client = log_in_scram_client("SCRAM-SHA-256", "IX", "right")

@@ -15,8 +15,6 @@ from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed, kafka
 
-pytestmark = pytest.mark.trio
-
 
 class Member:
     """A member of a group, on a connection of its own."""

@@ -24,8 +24,6 @@ from tests.unit.broker.listeners.kafka.test_error_responses import filled, struc
 from tests.unit.broker.listeners.test_error_replies import EACH, WHOLE
 from tests.unit.broker.listeners.wires import TOPIC, WIRES, WireKit, WirePeer, WireServed, serving_wire
 
-pytestmark = pytest.mark.trio
-
 APIS: Final = {
     "native": {"append": "append", "fetch": "fetch", "query": "offsets"},
     "kafka": {"append": "Produce", "fetch": "Fetch", "query": "ListOffsets"},

@@ -11,7 +11,7 @@ from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import InvalidRecordError, InvalidTimestampError, OutOfResourcesError
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
-from tests.appends import append_request
+from tests.appends import append_batch
 from tests.support import memory_taken
 from tests.unit.broker.brokers import open_broker
 
@@ -53,15 +53,6 @@ def test_a_large_batch_or_one_that_decompresses_to_much_is_left_to_the_process()
     assert taken() < MIB, "no more than a little is ever opened on the loop"
 
 
-# --- Appends ----------------------------------------------------------------------------------------------------------
-
-
-def request_of(*batches: bytes, topic: str = "keyed") -> tuple[messages.AppendRequest, bytes]:
-    return messages.AppendRequest(
-        [messages.AppendPartition(topic, 0, len(batch)) for batch in batches], "os"
-    ), b"".join(batches)
-
-
 # --- Look-ups by timestamp --------------------------------------------------------------------------------------------
 
 
@@ -82,8 +73,7 @@ async def test_a_timestamp_in_a_large_batch_is_searched_in_a_process_with_the_sa
     broker = open_broker(offload=offload)
     await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     batch = encode_batch([(time, b"k", bytes(value_size), ()) for time in (10, 20, 30)], codec=codec)
-    request, payload = request_of(batch, topic="plain")
-    await append_request(broker, request, memoryview(bytearray(payload))).wait()
+    await append_batch(broker, batch, "plain").wait()
     for moment in (5, 15, 25, 35):
         log = broker.partitions["plain", 0].log
         plain = log.find_timestamp(moment)
@@ -106,8 +96,7 @@ async def test_so_many_results_of_searches_are_kept() -> None:
     broker.scheduler.found_max = 3
     await broker.create_topic(messages.CreateTopicRequest("plain", 1))
     records = [(number, b"k", bytes(5_000), ()) for number in range(20)]
-    request, payload = request_of(bytes(encode_batch(records)), topic="plain")
-    await append_request(broker, request, memoryview(bytearray(payload))).wait()
+    await append_batch(broker, encode_batch(records), "plain").wait()
     found = broker.directory.handles.only_warm.found
     for moment in range(1, 19):
         await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("plain", 0, moment)]))
@@ -125,8 +114,7 @@ async def test_headers_with_false_timestamps() -> None:
         batch = bytearray(encode_batch([(10, b"k", bytes(50_000), ())]))
         header = parse_header(batch)
         lying = bytes(seal_batch(header._replace(max_timestamp=1_000), bytes(batch[HEADER_SIZE:])))
-        request, payload = request_of(lying, topic="plain")
-        await append_request(broker, request, memoryview(bytearray(payload))).wait()
+        await append_batch(broker, lying, "plain").wait()
     with pytest.raises(OutOfResourcesError, match="promise"):
         await broker.offsets(messages.OffsetsRequest([messages.OffsetsPartition("plain", 0, 500)]))
     assert offload.searched == 3
