@@ -39,6 +39,7 @@ from tests.appends import OneAppend, append_batch, append_request
 from tests.logs import ManualClock, batch, batch_of_size
 from tests.support import each_case
 from tests.unit.broker.inspect.check.support import check
+from tests.unit.broker.runtime.test_request_memory import begin
 
 PARTITIONS = 5
 
@@ -140,12 +141,6 @@ class Running:
 async def running() -> AsyncIterator[Running]:
     async with Running() as running:
         yield running
-
-
-async def begin(nursery: trio.Nursery, work: Callable[..., Awaitable[object]], *arguments: Any) -> None:
-    """Start a task, and wait until it waits."""
-    nursery.start_soon(work, *arguments)
-    await wait_all_tasks_blocked()
 
 
 async def error_of(pending: OneAppend) -> SeglogError | None:

@@ -164,16 +164,13 @@ class ConsumerMember:
         options: dict[str, Any] = {}
         if self.epoch == 0:
             options = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["plain"], "topic_partitions": []}
-        await self.peer.send(
-            messages.ConsumerGroupHeartbeatRequest(
-                group_id="workers", member_id=self.member_id, member_epoch=self.epoch, **options
-            ),
-            1,
+        request = messages.ConsumerGroupHeartbeatRequest(
+            group_id="workers", member_id=self.member_id, member_epoch=self.epoch, **options
         )
-        told = await self.peer.receive(messages.ConsumerGroupHeartbeatResponse)
+        told = await self.peer.ask(request, 1)
         if told.error_code == ErrorCode.NONE:
             self.epoch = told.member_epoch
-        return told.error_code
+        return int(told.error_code)
 
 
 async def test_members_of_the_consumer_protocol_get_another_epoch_and_lose_sessions() -> None:

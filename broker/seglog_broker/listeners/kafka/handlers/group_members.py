@@ -62,7 +62,7 @@ from seglog_broker.coordinators.groups.membership import (
 from seglog_broker.coordinators.groups.share import ShareHeartbeat
 from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, group_code, group_failure
-from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN, in_turns
+from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_protocol import errors
 from seglog_protocol.kafka import messages
@@ -81,27 +81,23 @@ _Coordinator = messages.FindCoordinatorResponse.Coordinator
 def find_coordinator(
     context: RequestContext, request: messages.FindCoordinatorRequest
 ) -> messages.FindCoordinatorResponse | None:
-    """The coordinator of each key; None for very many of them."""
-    if context.version < 4:
-        found = _found(context, request.key, request.key_type)
-        return messages.FindCoordinatorResponse(
-            error_code=found.error_code,
-            error_message=found.error_message,
-            node_id=found.node_id,
-            host=found.host,
-            port=found.port,
-        )
-    if len(request.coordinator_keys) > PARTITIONS_A_TURN:
+    """The coordinator of the one key of an older version; None since version 4."""
+    if context.version >= 4:
         return None
+    found = _found(context, request.key, request.key_type)
     return messages.FindCoordinatorResponse(
-        coordinators=[_found(context, key, request.key_type) for key in request.coordinator_keys]
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
     )
 
 
 async def find_coordinators(
     context: RequestContext, request: messages.FindCoordinatorRequest
 ) -> messages.FindCoordinatorResponse:
-    """The coordinators of very many keys."""
+    """The coordinator of each key."""
     return messages.FindCoordinatorResponse(
         coordinators=[
             _found(context, key, request.key_type) async for key in in_turns(context, request.coordinator_keys)
