@@ -635,30 +635,6 @@ async def test_damage_inside_a_segment_stays_is_reported_and_still_skipped(
     assert len(offload.jobs) == 1, "damage is no reason to begin again"
 
 
-async def test_results_of_compaction_survive_restarts(
-    clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
-) -> None:
-    async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-        await with_topic(broker, **COMPACT)
-        fill(broker, 4)
-        await trio.sleep(5)
-        log = log_of(broker)
-        state = log.state.cleaner
-        assert state.last_run_ms is not None
-        assert 0 < state.bytes_after < state.bytes_before
-        assert state.last_error is None
-        assert log.cleaning.first_dirty_offset == log.active.base_offset
-        assert log.state.compacted_before == log.active.base_offset
-        crashed = fs.found_after(POWER_LOSS)
-    for found in (fs, crashed):
-        async with living(found, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
-            again = log_of(broker)
-            assert again.state.cleaner == state
-            assert again.cleaning.first_dirty_offset == log.cleaning.first_dirty_offset
-            await trio.sleep(100)
-            assert len(offload.jobs) == 1, "nothing is done again"
-
-
 async def test_a_round_that_finds_nothing_to_drop_still_moves_the_checkpoint(
     fs: TimedDisk, offload: CleaningOffload, broker: Broker
 ) -> None:

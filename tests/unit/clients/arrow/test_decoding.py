@@ -322,7 +322,3 @@ def test_any_negative_length_is_no_value_and_numbers_may_be_longer_than_they_nee
         body = plain[1:-1] + length
         batch = golden.batch_of(bytes([2 * len(body)]) + body)
         assert _read(_records(batch)) == [(("k", expected),)] == [record.headers for record in golden.read(batch)]
-
-
-def test_headers_that_kafka_wrote_are_read() -> None:
-    assert _read(_records(golden.IDEMPOTENT)) == [record.headers for record in golden.IDEMPOTENT_READ]

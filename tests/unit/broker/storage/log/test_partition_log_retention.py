@@ -20,19 +20,12 @@ from tests.unit.broker.storage.steps import checkpoint, save_state, take_oldest
 DAY = 86_400_000
 
 
-def a_log(segments: int = 3, *, batches: int = 5, retention_ms: int = -1, **config: int) -> LogOnDisk:
-    """Segments of ``batches`` one-record batches of 100 bytes with timestamps of the clock."""
-    disk = LogOnDisk(
-        TopicConfig(
-            segment_bytes=100 * batches,
-            retention_ms=retention_ms,
-            retention_bytes=config.get("retention_bytes", -1),
-            index_interval_bytes=150,
-            segment_ms=365 * DAY,
-        )
-    )
+def a_log(segments: int = 3, *, retention_ms: int = -1) -> LogOnDisk:
+    """Segments of five one-record batches of 100 bytes with timestamps of the clock."""
+    config = TopicConfig(segment_bytes=500, segment_ms=365 * DAY, retention_ms=retention_ms, index_interval_bytes=150)
+    disk = LogOnDisk(config)
     disk.set_time(disk.clock.now)
-    for _ in range(segments * batches):
+    for _ in range(segments * 5):
         append(disk)
     return disk
 

@@ -10,6 +10,7 @@ from seglog_broker.storage.log.damage_map import DamageMap
 from seglog_broker.storage.log.partition_state import (
     PARTITION_STATE_FILE,
     SEGMENTS_REMEMBERED_MAX,
+    CleanerState,
     PartitionState,
     Roll,
     StateWrite,
@@ -37,6 +38,7 @@ def test_everything_is_read_back_after_a_power_cut() -> None:
         log_start_reason="truncated",
         rolls={0: Roll("size", 17), 2**60: Roll("idle timer", 18)},
         compacted_before=9,
+        cleaner=CleanerState(last_run_ms=5, bytes_before=9, bytes_after=7),
     )
     state.save(fs, "/t-0")
     assert PartitionState.load(fs.found_after(POWER_LOSS), "/t-0") == state

@@ -105,15 +105,6 @@ _BEHIND = truncation.Kept.OLDER_SEGMENT
         # With compact and delete both limits hold.
         (row(100, 100, 100, largest_timestamp=0), config(1000, KEEP, _BOTH), 0, NOW, ["time"] * 3),
         (row(100, 100, 100, largest_timestamp=0), config(KEEP, 200, _BOTH), 0, NOW, ["size", None, None]),
-        # A timestamp counts from the millisecond on at which it is now; before, the last write does.
-        (
-            row(100, 0, largest_timestamp=NOW + 1, written_ms=0),
-            config(retention_ms=1000),
-            0,
-            NOW,
-            ["time", None],
-        ),
-        (row(100, 0, largest_timestamp=NOW + 1, written_ms=0), config(retention_ms=1000), 0, NOW + 1, [None, None]),
     ],
 )
 def test_which_segments_go_by_which_rule(
@@ -195,11 +186,6 @@ def test_a_timestamp_in_the_future_does_not_shield_a_log() -> None:
     assert first.age is not None
     assert first.age.warning == f"its largest timestamp, @{far}, lies in the future: it ages from its modification time"
     assert judged(parts, config(retention_ms=1001))[0].due_ms == NOW, "and goes behind that"
-
-
-def test_a_timestamp_counts_from_the_millisecond_on_at_which_it_is_now() -> None:
-    parts = row(100, 0, largest_timestamp=NOW + 1, written_ms=0)
-    assert judged(parts, config(retention_ms=1000), now=NOW + 1)[0].due_ms == NOW + 1001
 
 
 @each_case(
