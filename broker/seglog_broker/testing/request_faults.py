@@ -41,12 +41,21 @@ FAULTS_MAX: Final = 1_000
 class Fault:
     """A fault that was asked for: ``met`` counts how often it was met."""
 
-    def __init__(self, call: str, times: int | None) -> None:
-        """``call`` is how it was asked for; ``times`` None: until it is ended."""
+    def __init__(
+        self,
+        call: str,
+        times: int | None,
+        is_for: Callable[[ClientRequest], bool] | None = None,
+        error: ErrorCode | SeglogError | None = None,
+    ) -> None:
+        """``call`` is how it was asked for; ``times`` None: until it is ended; ``is_for`` None: no request meets it."""
         self.call = call
         self.times = times
+        self.error = error
+        """What requests fail with; None for other faults."""
         self.met = 0
         self._taken = 0
+        self._is_for = is_for
 
     @property
     def is_pending(self) -> bool:
@@ -58,14 +67,12 @@ class Fault:
         """Whether no other request meets it."""
         return self.times is not None and self._taken >= self.times
 
-    def take(self) -> None:
-        """A request is about to meet it."""
+    def takes(self, request: ClientRequest) -> bool:
+        """Whether a request meets it, which is then about to do so."""
+        if self._is_for is None or self.is_used_up or not self._is_for(request):
+            return False
         self._taken += 1
-
-    def is_for(self, request: ClientRequest, name_of: Callable[[bytes], str | None]) -> bool:
-        """Whether a request meets it; none meets that of new connections."""
-        del request, name_of
-        return False
+        return True
 
     def end(self) -> None:
         """Let go on what is held up by it."""
@@ -75,32 +82,15 @@ class Fault:
         return f"<{self.call}: met {self.met}{of}>"
 
 
-class _Failure(Fault):
-    """Requests of an api fail."""
-
-    def __init__(self, api: str, error: ErrorCode | SeglogError, times: int, topic: str | None) -> None:
-        code = error.name if isinstance(error, ErrorCode) else error.code
-        super().__init__(f"fail_next({api!r}, {code!r}{'' if topic is None else f', topic={topic!r}'})", times)
-        self.error = error
-        self._api = api
-        self._topic = topic
-
-    def is_for(self, request: ClientRequest, name_of: Callable[[bytes], str | None]) -> bool:
-        return request.api == self._api and (self._topic is None or request.names(self._topic, name_of))
-
-
 class _Delay(Fault):
     """Requests are served later."""
 
     def __init__(self, seconds: float, api: str | None, times: int | None) -> None:
-        super().__init__(f"delay({seconds:g}{'' if api is None else f', {api!r}'})", times)
+        call = f"delay({seconds:g}{'' if api is None else f', {api!r}'})"
+        super().__init__(call, times, lambda request: api is None or request.api == api)
         self.api = api
         self.seconds = seconds
         self._ended = trio.Event()
-
-    def is_for(self, request: ClientRequest, name_of: Callable[[bytes], str | None]) -> bool:
-        del name_of
-        return self.api is None or request.api == self.api
 
     def end(self) -> None:
         self._ended.set()
@@ -111,17 +101,6 @@ class _Delay(Fault):
             with trio.move_on_at(came + self.seconds) as connection.until_stop:
                 await self._ended.wait()
             connection.until_stop = None
-
-
-class _LostAck(Fault):
-    """An append is made, and its reply is lost."""
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"lose_next_ack({topic!r})", 1)
-        self._topic = topic
-
-    def is_for(self, request: ClientRequest, name_of: Callable[[bytes], str | None]) -> bool:
-        return request.is_append and not request.is_silent and request.names(self._topic, name_of)
 
 
 class _Connected:
@@ -169,7 +148,13 @@ class RequestFaults(Faults):
         if topic is not None:
             _check_name("topic", topic)
         found = _kafka_error(api, error) if api in _KAFKA_APIS else _native_error(api, error)
-        return self._add(_Failure(api, found, times, topic))
+        code = found.name if isinstance(found, ErrorCode) else found.code
+        call = f"fail_next({api!r}, {code!r}{'' if topic is None else f', topic={topic!r}'})"
+
+        def is_for(request: ClientRequest) -> bool:
+            return request.api == api and (topic is None or request.names(topic, self._topic_name))
+
+        return self._add(Fault(call, times, is_for, found))
 
     def delay(self, seconds: float, api: str | None = None, times: int | None = None) -> Fault | None:
         """Serve requests, of an api or all, so much later than they came; those of a connection in their order.
@@ -179,10 +164,7 @@ class RequestFaults(Faults):
         """
         if api is not None:
             _check_api(api)
-        if not isinstance(seconds, int | float):
-            raise TypeError(f"a delay is a number of seconds, not {seconds!r}")
-        if not (math.isfinite(seconds) and seconds >= 0):
-            raise ValueError(f"a delay is a number of seconds, 0 or more, not {seconds!r}")
+        check_seconds("a delay is", seconds)
         if times is not None:
             _check_times(times)
         for fault in [fault for fault in self._faults if isinstance(fault, _Delay)]:
@@ -196,7 +178,11 @@ class RequestFaults(Faults):
         Other replies that its client waits for are lost with it. An append at ack none (acks 0) does not meet it.
         """
         _check_name("topic", topic)
-        return self._add(_LostAck(topic))
+
+        def is_for(request: ClientRequest) -> bool:
+            return request.is_append and not request.is_silent and request.names(topic, self._topic_name)
+
+        return self._add(Fault(f"lose_next_ack({topic!r})", 1, is_for))
 
     def cut_connections(self, client_id: str | None = None) -> int:
         """Reset the open connections now, all or those of a client; returns how many. The broker goes on.
@@ -325,18 +311,11 @@ class RequestFaults(Faults):
             return None
         if connected.client_id is None and not isinstance(request.request, AuthenticateRequest):  # hello says it
             connected.client_id = request.client_id
-        delay = self._take_first(_Delay, request)
-        fault = self._take_first((_Failure, _LostAck), request)
+        delay = next((each for each in self._faults if isinstance(each, _Delay) and each.takes(request)), None)
+        fault = next((each for each in self._faults if not isinstance(each, _Delay) and each.takes(request)), None)
         if delay is None and fault is None:
             return None
         return partial(_meet, connection, connection.wire.kept(frame), connected.came, delay, fault)
-
-    def _take_first(self, kinds: Any, request: ClientRequest) -> Any:
-        for fault in self._faults:
-            if isinstance(fault, kinds) and not fault.is_used_up and fault.is_for(request, self._topic_name):
-                fault.take()
-                return fault
-        return None
 
     def _topic_name(self, topic_id: bytes) -> str | None:
         topic = self._running().directory.registry.topics.with_id(id_text(topic_id))
@@ -348,6 +327,14 @@ class RequestFaults(Faults):
 _KAFKA_APIS: Final = frozenset(api.name for api in APIS.values())
 _NATIVE_APIS: Final = REQUESTS.keys() - {KafkaRequest.api}
 """What is carried by that one is called as on Kafka's wire."""
+
+
+def check_seconds(what: str, seconds: object, least: float = 0.0) -> None:
+    """Raises TypeError, ValueError; ``what`` begins the sentence."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{what} a number of seconds, not {seconds!r}")
+    if not (math.isfinite(seconds) and seconds >= least):
+        raise ValueError(f"{what} a number of seconds{', 0 or more' if not least else ''}, not {seconds!r}")
 
 
 def _check_name(what: str, name: object) -> None:
@@ -423,21 +410,20 @@ async def _meet(connection: Connection, frame: Any, came: float, delay: _Delay |
         delay.met += 1
     request = open_frame(frame)
     assert request is not None, "it was opened before"
-    if isinstance(fault, _Failure):
-        await _fail(connection, request, fault)
+    if fault is not None and fault.error is not None:
+        await _fail(connection, request, fault, fault.error)
         return
-    if isinstance(fault, _LostAck):
+    if fault is not None:
         await _answer_earlier(connection)
         async with connection.sender.sending:  # a frame under way
             connection.sender.transport = _Losing(connection.transport, request, fault)
     connection.wire.serve_later(frame)
 
 
-async def _fail(connection: Connection, request: ClientRequest, fault: _Failure) -> None:
+async def _fail(connection: Connection, request: ClientRequest, fault: Fault, error: ErrorCode | SeglogError) -> None:
     if connection.wire.is_ordered or request.is_append:
         await _answer_earlier(connection)
     fault.met += 1
-    error = fault.error
     connection.counts.errors[error.name if isinstance(error, ErrorCode) else error.code] += 1
     if request.is_silent:
         connection.log.warning("append_failed", ack="none", error="a test asked for it")

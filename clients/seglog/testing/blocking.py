@@ -10,7 +10,8 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from seglog.client import Client
 from seglog.core.delivery import Receipt
@@ -21,17 +22,16 @@ from seglog.testing.accounts import ITERATIONS, Password, check_is_not_own, chec
 from seglog.testing.configuration import config_of, flags_of, reworded
 from seglog.testing.errors import BrokerStoppedError, NotArrivedError, NotPossibleError
 from seglog.testing.interrupts import uninterrupted
-from seglog.testing.reading import AWAY, SHOWN_MAX, STABLE, WAIT_SECONDS, TopicReader, describe_record, looks
+from seglog.testing.reading import AWAY, SHOWN_MAX, STABLE, WAIT_SECONDS, describe_record, looks
 from seglog.testing.runs import Daemon, InThread, connect_exempt
 from seglog.testing.security import security_of
 from seglog_broker.testing.in_process import NOT_RUNNING
+from seglog_broker.testing.request_faults import Fault, RequestFaults, check_seconds
 from seglog_broker.texts import counted
 from seglog_protocol.errors import SeglogError, UnknownGroupError, UnknownTopicError
 from seglog_protocol.messages import Ack, ConfigValue, CreateTopicReply
 
-if TYPE_CHECKING:
-    from seglog_broker.testing.request_faults import Fault, RequestFaults
-
+P = ParamSpec("P")
 T = TypeVar("T")
 
 ANY_PORT: Final = "127.0.0.1:0"
@@ -42,6 +42,20 @@ LINGER_MS: Final = 5.0
 JUMP_SECONDS_MAX: Final = 100 * 365.25 * 86_400
 
 Headers = Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]]
+
+
+def _on_loop(
+    method: Callable[Concatenate[RequestFaults, P], T], what: str
+) -> "Callable[Concatenate[BlockingBroker, P], T]":
+    """``method`` of the broker's faults, called on its loop; ``what`` is what a broker without faults cannot have."""
+
+    @wraps(method)
+    def call(self: "BlockingBroker", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        run = self._in_thread(what)
+        return run.thread.call(partial(method, run.faults, *args, **kwargs))
+
+    call.__qualname__ = f"Broker.{method.__name__}"
+    return call
 
 
 class BlockingBroker:
@@ -273,7 +287,10 @@ class BlockingBroker:
 
     def records(self, topic: str) -> list[Record]:
         """All records that ``topic`` holds now, without those of aborted transactions. Raises UnknownTopicError."""
-        return TopicReader(self.client, topic).read()
+        with self.client.consumer(
+            topic, start="earliest", on_out_of_range="earliest", isolation="read_committed"
+        ) as consumer:
+            return list(consumer)
 
     def wait_for(
         self,
@@ -289,18 +306,12 @@ class BlockingBroker:
         AssertionError, after ``timeout`` seconds.
         """
         __tracebackhide__ = True  # pytest shows the line of the test and the sentence
-        reader: TopicReader | None = None
         records: list[Record] = []
         found: list[Record] = []
         exists = False
         for _ in looks(timeout, self._check_open):
             with suppress(*AWAY, UnknownTopicError):  # its first record may make the topic
-                present = self.client
-                if reader is None or reader.client is not present:  # a broker that came back may have lost records
-                    reader = TopicReader(present, topic)
-                reader.read()
-                exists = True
-            records = [] if reader is None else reader.records
+                records, exists = self.records(topic), True
             found = [record for record in records if where is None or where(record)]
             if len(found) >= count and exists:
                 return found
@@ -386,9 +397,7 @@ class BlockingBroker:
 
     def slow_disk(self, seconds: float) -> None:
         """Every sync takes ``seconds`` longer, and with it every ack at disk; 0: no longer."""
-        _check_seconds(seconds)
-        if seconds < 0:
-            raise ValueError(f"a sync takes a number of seconds from 0 on longer, not {seconds!r}")
+        check_seconds("the delay of a sync is", seconds)
         self._in_thread("a slow disk").thread.slow_disk(seconds)
 
     def jump_clock(self, seconds: float, *, wall_only: bool = False) -> None:
@@ -398,63 +407,23 @@ class BlockingBroker:
         With ``wall_only`` the time of day alone jumps, as when a clock is set wrong: the broker does not trust it, and
         deletes nothing by it until it has held for an hour. ``seconds`` may be negative then.
         """
-        _check_seconds(seconds)
+        check_seconds("a jump of a clock is", seconds, -math.inf)
         if abs(seconds) > JUMP_SECONDS_MAX:
             raise ValueError(f"a clock jumps by a century at most, {JUMP_SECONDS_MAX:,.0f} s, not by {seconds:,.0f}")
         if seconds < 0 and not wall_only:
             raise ValueError("time does not run backwards: wall_only=True sets the time of day back")
         self._in_thread("another time").thread.move_clock(seconds, wall_only=wall_only)
 
-    def cut_connections(self, client_id: str | None = None) -> int:
-        """Reset the open connections, all or those of clients with this id; returns how many. The broker goes on."""
-        return self._on_loop("cut connections", lambda faults: faults.cut_connections(client_id))
-
-    def refuse(self, refuse: bool = True, *, cut: bool = False) -> None:
-        """Reset new connections as they come, until ``refuse(False)``; with ``cut`` those that are open, too."""
-        self._on_loop("refused connections", lambda faults: faults.refuse(refuse, cut=cut))
-
-    def delay(self, seconds: float, api: str | None = None, times: int | None = None) -> None:
-        """Serve requests so much later: those of an api, or all; so many times, or until ``delay(0)``.
-
-        ``api`` is as in ``fail_next``. The broker goes on meanwhile; other connections are not held up.
-        """
-        self._on_loop("a delay", lambda faults: faults.delay(seconds, api, times))
-
-    def fail_next(
-        self,
-        api: str,
-        error: "str | int | SeglogError | type[SeglogError]",
-        times: int = 1,
-        *,
-        topic: str | None = None,
-    ) -> "Fault":
-        """Answer the next requests of an api with an error in place of serving them; ``topic``: those that name it.
-
-        ``api`` is Kafka's name (``"Produce"``), and ``error`` a name or a number of Kafka's
-        (``"NOT_LEADER_OR_FOLLOWER"``); or ``api`` is one of the native protocol (``"append"``), and ``error`` a code, a
-        class or an error of ``seglog_protocol.errors``. ``met`` of the result counts. Raises ValueError for names that
-        do not exist.
-        """
-        return self._on_loop("a failing request", lambda faults: faults.fail_next(api, error, times, topic=topic))
-
-    def lose_next_ack(self, topic: str) -> "Fault":
-        """Make the next append to ``topic``, but cut its connection in place of the reply: the client cannot know."""
-        return self._on_loop("a lost ack", lambda faults: faults.lose_next_ack(topic))
-
-    def expire_session(self, group: str, member: str) -> None:
-        """End the session of a group's member as if its heartbeats had not come.
-
-        ``member`` is its member id, its instance id, or the client id of one member alone. Raises UnknownGroupError or
-        UnknownMemberError, which name those that there are.
-        """
-        self._on_loop("an expired session", lambda faults: faults.expire_session(group, member))
-
-    def rebalance(self, group: str) -> None:
-        """Have the members of a group rebalance, as if another one had joined. Raises UnknownGroupError."""
-        self._on_loop("a rebalance", lambda faults: faults.rebalance(group))
+    cut_connections = _on_loop(RequestFaults.cut_connections, "cut connections")
+    refuse = _on_loop(RequestFaults.refuse, "refused connections")
+    delay = _on_loop(RequestFaults.delay, "a delay")
+    fail_next = _on_loop(RequestFaults.fail_next, "a failing request")
+    lose_next_ack = _on_loop(RequestFaults.lose_next_ack, "a lost ack")
+    expire_session = _on_loop(RequestFaults.expire_session, "an expired session")
+    rebalance = _on_loop(RequestFaults.rebalance, "a rebalance")
 
     @property
-    def pending_faults(self) -> "list[Fault]":
+    def pending_faults(self) -> list[Fault]:
         """The faults of requests that were asked for, and that too few requests have met so far."""
         return [] if isinstance(self._run, Daemon) else self._run.faults.pending
 
@@ -464,29 +433,17 @@ class BlockingBroker:
         if isinstance(run, Daemon):
             return  # it has none
         if self.is_running:
-            self._on_loop("faults", lambda faults: faults.heal())
+            run.thread.call(run.faults.heal)
             self.slow_disk(0)
         else:
             run.faults.heal()
         self.full_disk(False)
-
-    def _on_loop(self, what: str, ask: "Callable[[RequestFaults], T]") -> T:
-        run = self._in_thread(what)
-        return run.thread.call(ask, run.faults)
 
     def _in_thread(self, what: str, instead: str = "Broker()") -> InThread:
         self._check_owner()
         if isinstance(self._run, Daemon):
             raise NotPossibleError(f"{what} cannot be had with process=True, only in this process: {instead}")
         return self._run
-
-
-def _check_seconds(seconds: float) -> None:
-    """Raises TypeError, ValueError."""
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"seconds are a number, not {seconds!r}")
-    if not math.isfinite(seconds):
-        raise ValueError(f"seconds are a finite number, not {seconds!r}")
 
 
 class _Temporary:

@@ -1,10 +1,9 @@
-"""What a topic holds now, and waiting for what is still to come."""
+"""Waiting for what is still to come, and what of it is shown."""
 
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from seglog.client import Client
 from seglog.core.records import Record
 from seglog.testing.errors import BrokerStoppedError
 from seglog_protocol import errors
@@ -24,26 +23,6 @@ AWAY: Final = (BrokerStoppedError, errors.ClientClosedError, errors.ConnectionLo
 
 SHOWN_MAX: Final = 5
 VALUE_CHARACTERS_MAX: Final = 80
-
-
-class TopicReader:
-    """Reads a topic from its beginning, more at each call. Aborted transactions are left out."""
-
-    def __init__(self, client: Client, topic: str) -> None:
-        self.records: list[Record] = []
-        """All so far, partition by partition as they were read."""
-        self.client = client
-        self._topic = topic
-        self._next: dict[int, int] = {}
-
-    def read(self) -> list[Record]:
-        """Read on to the present end of each partition. Raises UnknownTopicError."""
-        with self.client.consumer(
-            self._topic, start=self._next or "earliest", on_out_of_range="earliest", isolation="read_committed"
-        ) as consumer:
-            self.records += consumer
-            self._next |= consumer.positions()
-        return self.records
 
 
 def looks(timeout: float, check_open: Callable[[], None]) -> Iterator[None]:
