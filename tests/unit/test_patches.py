@@ -25,7 +25,6 @@ _COUNTS: Final = "it counts calls, to see how much is done in one turn of the lo
 ALLOWED: Final = {
     "tests/unit/broker/api/test_turns.py": _COUNTS,
     "tests/unit/broker/coordinators/groups/conftest.py": "its steps have one item: others come between",
-    "tests/unit/broker/coordinators/share/test_share_machine.py": "it makes mistakes on purpose, which are caught",
     "tests/unit/clients/arrow/test_decoding.py": "it decodes a few records at a time, so that many boundaries are met",
     "tests/unit/clients/directory/test_partition.py": "it notes the renames of a swap in place of making them",
     "tests/process/faults/metered_daemon.py": "it is a daemon of its own, whose measurements begin anew with each look",
