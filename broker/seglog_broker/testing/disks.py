@@ -104,8 +104,3 @@ class MemoryDisk(ForgetfulFileSystem):
 
 
 TestDisk = MachineDisk | MemoryDisk
-
-
-def disk_of(clock: Clock, *, in_memory: bool, is_temporary: bool) -> TestDisk:
-    """A disk without faults."""
-    return MemoryDisk(clock) if in_memory else MachineDisk(is_temporary=is_temporary)

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -143,7 +143,6 @@ class BrokerThread:
         self._log = log
         self._loop_clock = MovableLoopClock()
         self._offload = SlowOffload()
-        self._owner = os.getpid()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._token: trio.lowlevel.TrioToken | None = None
@@ -181,11 +180,11 @@ class BrokerThread:
         return self._serving
 
     def stop(self) -> None:
-        """Stop the broker in order, and wait for the end of its thread. Does nothing in a forked child.
+        """Stop the broker in order, and wait for the end of its thread.
 
         Raises what the broker failed with while it ran.
         """
-        if self._thread is None or os.getpid() != self._owner:
+        if self._thread is None:
             return
         while self._token is None and not self._ended.wait(0.001):  # interrupted before its loop ran
             pass
@@ -221,27 +220,23 @@ class BrokerThread:
         self._on_loop_soon(call)
         return self._result(called)
 
-    def run(self, fn: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """What ``await fn(*args)`` returns in a task of the loop. Raises BrokerStoppedError."""
-        done: Future[T] = Future()
+    def settle(self) -> None:
+        """Return when the loop has nothing to do at the moment, or after SETTLE_SECONDS_MAX."""
+        settled: Future[None] = Future()
 
-        async def task() -> None:
+        async def settle() -> None:
+            import trio.testing  # noqa: PLC0415 - it imports pytest, where that is installed
+
             try:
-                done.set_result(await fn(*args))
-            except Exception as error:  # noqa: BLE001 - the caller's
-                done.set_exception(error)
+                with trio.move_on_after(SETTLE_SECONDS_MAX):
+                    await trio.testing.wait_all_tasks_blocked(0.002)
             finally:
-                if not done.done():
-                    done.set_exception(BrokerStoppedError(STOPPED))
+                settled.set_result(None)
 
         nursery = self._nursery
         assert nursery is not None
-        self.call(nursery.start_soon, task)
-        return self._result(done)
-
-    def settle(self) -> None:
-        """Return when the loop has nothing to do at the moment, or after SETTLE_SECONDS_MAX."""
-        self.run(_settle)
+        self.call(nursery.start_soon, settle)
+        self._result(settled)
 
     def move_clock(self, seconds: float, *, wall_only: bool) -> None:
         """Move the wall clock, and by default the loop's with it: then what is due by then has been done on return."""
@@ -292,10 +287,6 @@ class BrokerThread:
                 started.set_result(serving)
 
     def _on_loop_soon(self, fn: Callable[[], object]) -> None:
-        if os.getpid() != self._owner:
-            raise BrokerStoppedError(
-                f"this broker belongs to process {self._owner} and cannot be used after a fork in process {os.getpid()}"
-            )
         assert self._token is not None
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(fn)
@@ -341,10 +332,3 @@ def _alone(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
-
-
-async def _settle() -> None:
-    import trio.testing  # noqa: PLC0415 - it imports pytest, where that is installed
-
-    with trio.move_on_after(SETTLE_SECONDS_MAX):
-        await trio.testing.wait_all_tasks_blocked(0.002)

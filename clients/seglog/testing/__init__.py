@@ -10,33 +10,23 @@ It needs the extra ``testing``. docs/TESTING.md has the recipes; ``seglog.testin
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seglog.testing.async_broker import AsyncBroker
-    from seglog.testing.broker import Broker
-    from seglog.testing.errors import BrokerStoppedError, NotArrivedError, NotPossibleError
+    from seglog.testing.broker import AsyncBroker, Broker, BrokerStoppedError, NotArrivedError, NotPossibleError
 
 __all__ = ["AsyncBroker", "Broker", "BrokerStoppedError", "NotArrivedError", "NotPossibleError"]
-
-_HOMES: Final = {
-    "AsyncBroker": "seglog.testing.async_broker",
-    "Broker": "seglog.testing.broker",
-    "BrokerStoppedError": "seglog.testing.errors",
-    "NotArrivedError": "seglog.testing.errors",
-    "NotPossibleError": "seglog.testing.errors",
-}
 
 
 def __getattr__(name: str) -> Any:
     # On first use, because pytest imports this package in every run, for the plugin.
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'seglog.testing' has no attribute {name!r}")
     from seglog_protocol.extras import missing  # noqa: PLC0415 - the package itself imports nothing
 
     if (error := missing("seglog.testing", "testing")) is not None:
         raise error
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module("seglog.testing.broker"), name)
     globals()[name] = value
     return value
 

@@ -151,13 +151,14 @@ class BlockingBroker:
         """
         with self._lock:
             self._check_open()
-            if not self.is_running:
+            if self.is_running:
+                return
+            try:
                 if self._security.accounts is not None:
-                    try:
-                        self._security.accounts.write(self._run.fs, self.directory)
-                    except SeglogError as error:
-                        raise reworded(error) from None
+                    self._security.accounts.write(self._run.fs, self.directory)
                 self._listen, self._kafka = self._run.start(self._flags, self.directory, *self._listeners())
+            except (SeglogError, BrokerStoppedError) as error:
+                raise reworded(error) from None
 
     def stop(self) -> None:
         """Stop it in order. The data stays, ``start`` goes on with it. Does nothing where it does not run."""

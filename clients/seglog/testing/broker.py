@@ -2,6 +2,9 @@
 
 from seglog.testing.async_broker import AsyncBroker
 from seglog.testing.blocking import BlockingBroker
+from seglog.testing.errors import BrokerStoppedError, NotArrivedError, NotPossibleError
+
+__all__ = ["AsyncBroker", "Broker", "BrokerStoppedError", "NotArrivedError", "NotPossibleError"]
 
 
 class Broker(BlockingBroker):

@@ -1,12 +1,14 @@
 """The configuration of a broker in tests: Kafka's keys as keyword arguments, and values that suit tests."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.config.broker_config import BROKER_NAMES, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.keys import nearest_name
 from seglog_protocol.errors import SeglogError
+
+ErrorT = TypeVar("ErrorT", bound=Exception)
 
 SUPER_USERS: Final = "super.users"
 """Of several principals with semicolons between them, unlike other lists."""
@@ -73,18 +75,15 @@ _OPTIONS: Final = {
 """The daemon's options that its errors name, and the arguments that do the same."""
 
 
-def reworded(error: SeglogError) -> SeglogError:
-    """The error with its advice for a test instead of for a command line."""
-    error.message = in_words_of_a_test(error.message)
-    error.args = (error.message,)
-    return error
-
-
-def in_words_of_a_test(text: str) -> str:
-    """With the arguments of ``Broker`` in place of the daemon's options."""
+def reworded(error: ErrorT) -> ErrorT:
+    """The error with the arguments of ``Broker`` in its advice, in place of the daemon's options."""
+    text = str(error)
     for option, argument in _OPTIONS.items():
         text = text.replace(option, argument)
-    return text
+    error.args = (text,)
+    if isinstance(error, SeglogError):
+        error.message = text
+    return error
 
 
 def in_words_of_a_command(text: str) -> str:

@@ -58,15 +58,6 @@ def pytest_configure(config: pytest.Config) -> None:
     _ini_arguments(config)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """See pytest. Raises UsageError for keys and values of ``seglog_config`` that the broker does not take."""
-    if hasattr(session.config, "workerinput"):  # xdist's controller shows what a worker raises as a crash of its own
-        return
-    if session.config.getini("seglog_config") and any(_fixtures_of(item) & FIXTURES for item in session.items):
-        with suppress(ModuleNotFoundError):  # the fixtures say what is missing
-            _check_keys(session.config)
-
-
 def _ini_arguments(config: pytest.Config) -> dict[str, Any]:
     """Arguments for ``Broker``. Raises UsageError."""
     arguments: dict[str, Any] = {"memory": _ini_value(config, "seglog_memory")}
@@ -76,16 +67,6 @@ def _ini_arguments(config: pytest.Config) -> dict[str, Any]:
             raise pytest.UsageError(f"{_ini_place(config)}: seglog_config: {line!r} is not KEY=VALUE")
         arguments.setdefault("config", {})[key.strip()] = value.strip()
     return arguments
-
-
-def _check_keys(config: pytest.Config) -> None:
-    from seglog.testing import Broker  # noqa: PLC0415
-    from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
-
-    try:
-        Broker(memory=True, config=_ini_arguments(config).get("config")).close()
-    except (TypeError, InvalidConfigError) as error:
-        raise pytest.UsageError(f"{_ini_place(config)}: seglog_config: {error}") from error
 
 
 def _ini_value(config: pytest.Config, name: str) -> Any:
@@ -109,13 +90,7 @@ def seglog_broker_config(pytestconfig: pytest.Config) -> dict[str, Any]:
     By default those of the ini keys seglog_memory and seglog_config. A conftest.py may define another fixture of this
     name, of session scope: ``return {"memory": True, "log_retention_ms": 1000}``.
     """
-    try:
-        if pytestconfig.getini("seglog_config"):
-            _require(OF_SESSION)
-            _check_keys(pytestconfig)
-        return _ini_arguments(pytestconfig)
-    except pytest.UsageError as error:
-        _fail(str(error))
+    return _ini_arguments(pytestconfig)
 
 
 @pytest.fixture(scope="session")

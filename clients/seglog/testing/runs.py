@@ -17,14 +17,13 @@ from seglog.access import Access, LinkBase
 from seglog.client import Client
 from seglog.core.dialing import CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
 from seglog.link import Dialer
-from seglog.testing.configuration import config_of, in_words_of_a_test, reworded
+from seglog.testing.configuration import config_of
 from seglog.testing.errors import BrokerStoppedError, NotPossibleError
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_broker.testing.disks import MemoryDisk, TestDisk, disk_of
+from seglog_broker.testing.disks import MachineDisk, MemoryDisk, TestDisk
 from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM
 from seglog_broker.testing.in_process import LINES_MAX, NOT_RUNNING, BrokerThread, KeptLog, MovableClock
 from seglog_broker.testing.request_faults import RequestFaults
-from seglog_protocol.errors import SeglogError
 
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
@@ -85,7 +84,7 @@ class Daemon:
         if not facts:
             self.crash()
             said = "\n".join(str(line.get("reason") or line.get("event")) for line in list(self._lines)[-5:])
-            raise BrokerStoppedError(in_words_of_a_test(f"seglogd did not start:\n{said}"))
+            raise BrokerStoppedError(f"seglogd did not start:\n{said}")
         return str(facts["listen"]), str(facts["kafka"])
 
     def stop(self) -> None:
@@ -135,7 +134,7 @@ class InThread:
         self._seed = seed
         self._clock = MovableClock()
         self._log = KeptLog()
-        self.fs: TestDisk = disk_of(self._clock, in_memory=in_memory, is_temporary=is_temporary)
+        self.fs: TestDisk = MemoryDisk(self._clock) if in_memory else MachineDisk(is_temporary=is_temporary)
         """Where it keeps its data."""
         self.now_ms = self._clock.now_ms
         """The broker's time, which a jump has moved."""
@@ -160,10 +159,7 @@ class InThread:
         """Start it with these listeners, ``PROTOCOL://HOST:PORT``, and return their addresses when it is ready."""
         config = config_of(flags, log_dir, listen, kafka)
         self._thread = BrokerThread(config, self.fs, self._clock, self._log)
-        try:
-            serving = self._thread.start(faults=self.faults)
-        except SeglogError as error:
-            raise reworded(error) from None
+        serving = self._thread.start(faults=self.faults)
         return serving.addresses[0], serving.kafka_addresses[0]
 
     def stop(self) -> None:

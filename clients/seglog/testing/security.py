@@ -18,20 +18,12 @@ from seglog.testing.errors import NotPossibleError
 from seglog_broker.security.trial_certificates import AUTHORITY, HOSTS, SERVER, make_certificates
 
 
-class Certificates:
-    """The files of a broker that is reached by ``hosts``. Raises InvalidConfigError for one that cannot be."""
-
-    def __init__(self, *hosts: str) -> None:
-        folder = _made(os.getpid(), frozenset(hosts) - {*HOSTS})
-        self.ca = str(folder / AUTHORITY)
-        """The certificate of the authority."""
-        self.server = str(folder / SERVER)
-        """The broker's certificate and its key."""
-
-
 @cache
-def _made(process: int, hosts: frozenset[str]) -> Path:
-    """A child that was forked makes its own: the parent may end before it."""
+def _certificates(process: int, hosts: frozenset[str]) -> Path:
+    """The folder with the files of a broker that is reached by ``hosts``. Raises InvalidConfigError.
+
+    A child that was forked makes its own: the parent may end before it.
+    """
     folder = Path(tempfile.mkdtemp(prefix="seglog-tls-"))
     atexit.register(_remove, process, folder)
     make_certificates(folder, sorted(hosts), [])
@@ -57,8 +49,9 @@ def security_of(
     for name, address in (("listen", listen), ("kafka", kafka)):
         if "://" in address:
             raise ValueError(f"{name} is HOST:PORT, not {address!r}: users and tls=True say what is spoken there")
+    hosts = frozenset(map(_host, (listen, kafka))) - {*HOSTS}
     return Security(
-        None if users is None else Accounts(users, admins), Certificates(*map(_host, (listen, kafka))) if tls else None
+        None if users is None else Accounts(users, admins), _certificates(os.getpid(), hosts) if tls else None
     )
 
 
@@ -77,10 +70,10 @@ class ShownOnDemand(str):
 
 
 class Security(NamedTuple):
-    """``accounts`` None: nobody logs in; ``certificates`` None: no TLS."""
+    """``accounts`` None: nobody logs in; ``certificates``, the folder of their files, None: no TLS."""
 
     accounts: Accounts | None = None
-    certificates: Certificates | None = None
+    certificates: Path | None = None
 
     @property
     def protocol(self) -> str:
@@ -92,7 +85,7 @@ class Security(NamedTuple):
     @property
     def ca(self) -> str | None:
         """The file of the authority that has signed the broker's certificate; None without TLS."""
-        return None if self.certificates is None else self.certificates.ca
+        return None if self.certificates is None else str(self.certificates / AUTHORITY)
 
     def listener(self, address: str) -> str:
         """``address`` as the value of the key of a listener."""
@@ -106,7 +99,7 @@ class Security(NamedTuple):
         if self.certificates is not None:
             if KEYSTORE in flags:
                 raise TypeError(f"tls=True brings a certificate, and {KEYSTORE} another one: leave out one of them")
-            more[KEYSTORE] = self.certificates.server
+            more[KEYSTORE] = str(self.certificates / SERVER)
         return {**flags, **more}
 
     def url(self, address: str) -> str:

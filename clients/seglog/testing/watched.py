@@ -1,6 +1,5 @@
 """A broker of pytest's fixtures, and what of it belongs to the present test: its log lines, and its records."""
 
-import os
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final
@@ -8,7 +7,6 @@ from typing import Any, Final
 from seglog.client import Client
 from seglog.testing.broker import Broker
 from seglog.testing.errors import NotPossibleError
-from seglog.testing.interrupts import thread_of
 from seglog.testing.reading import describe_record
 
 LINES_MAX: Final = 50
@@ -17,9 +15,6 @@ TOPICS_MAX: Final = 5
 PARTITIONS_MAX: Final = 16
 RECORDS_MAX: Final = 5
 """What a report shows at most: lines of the log, the newest; topics, and the last records of each."""
-
-READ_SECONDS_MAX: Final = 5.0
-"""How long a report waits for the records, of a broker that perhaps cannot answer."""
 
 
 class SessionBroker(Broker):
@@ -43,22 +38,17 @@ class Watched:
     def __init__(self, fixture: str, broker: Broker) -> None:
         self.fixture = fixture
         self.broker = broker
-        self._owner = os.getpid()
         self._last_line: dict[str, Any] | None = None  # of the log, before the test
         self._sizes: dict[str, int] = {}  # of the topics, before the test
 
     def begin(self, *, is_used: bool) -> None:
         """Another test begins. Raises what a broker raises that does not start."""
-        if self._owner != os.getpid():
-            return
         if is_used:
             self.mend()
         self._last_line = next(reversed(self.broker.log), None)
 
     def mend(self) -> None:
-        """Start it if it does not run, and end its faults. Does nothing in a forked child."""
-        if self._owner != os.getpid():
-            return
+        """Start it if it does not run, and end its faults."""
         if not self.broker.is_running:
             self.broker.stop()  # its client, too, where a process was killed
         self.broker.heal()
@@ -67,8 +57,6 @@ class Watched:
 
     def sections(self, topic: str | None) -> list[tuple[str, str]]:
         """For the report of a test that failed, titles and texts. ``topic`` is the one that was made for it."""
-        if self._owner != os.getpid():
-            return [(self.fixture, f"it belongs to process {self._owner}, and the test ran in {os.getpid()}")]
         log = _log_text(self._lines()) or "The broker has logged nothing during this test."
         return [(f"{self.fixture}: log", log), (f"{self.fixture}: topics", self._topics_text(topic))]
 
@@ -82,13 +70,10 @@ class Watched:
     def _topics_text(self, topic: str | None) -> str:
         if not self.broker.is_running:
             return "The broker is not running: the test has stopped or crashed it."
-        thread, done = thread_of(lambda: _topics_text(self.broker.client, self._sizes, topic), "seglog report")
-        thread.start()
-        thread.join(READ_SECONDS_MAX)
-        if not done.done():
-            return f"The broker has not answered within {READ_SECONDS_MAX:g} s."
-        failure = done.exception()
-        return done.result() if failure is None else f"They could not be read: {failure}"
+        try:
+            return _topics_text(self.broker.client, self._sizes, topic)
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the report goes on
+            return f"They could not be read: {failure}"
 
 
 def _sizes(client: Client) -> dict[str, int]:
