@@ -2,9 +2,10 @@
 
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from seglog.client import Client
 from seglog.client import connect as seglog_connect
@@ -12,11 +13,11 @@ from seglog.core.conversations import check
 from seglog.core.fetcher import readable_end
 from seglog.core.records import Record
 from seglog.core.retries import Retries
-from seglog.directory.consumer import LogDirectory
+from seglog.directory.consumer import LogDirectory, offsets_in
 from seglog.directory.partition import PartitionFiles
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.internal_topics import INTERNAL_TOPICS
-from seglog_protocol.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
+from seglog_protocol.isolation import READ_UNCOMMITTED, Isolation
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult, TopicDescription
 from seglog_spark.extents import Extent
 from seglog_spark.marks import is_note
@@ -42,40 +43,52 @@ _FIRST_BYTES: Final = 64 * 1024
 AnswerT = TypeVar("AnswerT")
 
 
-class Log(Protocol):
-    """The look-ups that planning needs; tests implement it without a broker."""
+class Log(ABC):
+    """The look-ups that planning needs: of a broker, of a log directory, or in tests of neither.
 
-    def partitions(self, selection: Selection) -> list[TopicPartition]:
-        """The selected partitions, sorted. Raises UnknownTopicError, OptionError when none is selected."""
-
-    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
-        """The readable range of each partition."""
-
-    def find_times(self, times: Offsets) -> dict[TopicPartition, int | None]:
-        """For a time (epoch ms) by partition, the offset of the first record at or after it."""
-
-    def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
-        """Estimated extents of these partitions."""
-
-    def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
-        """Extents of a partition by segment; empty if unknown."""
-
-    def is_internal(self, topic: str) -> bool:
-        """Whether no pattern matches this topic, whatever its name."""
-
-
-class _Topics:
-    """Selection of topics, of which no pattern matches the broker's own, and those in which the sink keeps its notes.
-
-    A marks topic may have any name, also in a directory without settings, so its first record tells what it is.
+    With ``durable_only`` logs end at their durable end, and at "read_committed" at their last stable offset. No pattern
+    matches the broker's own topics, and those in which the sink keeps its notes. A marks topic may have any name, also
+    in a directory without settings, so its first record tells what it is: ``consumer`` makes a consumer that reads it.
     """
 
-    def __init__(self, consumer: "Callable[..., Consumer | DirectoryConsumer]") -> None:
+    def __init__(
+        self, consumer: "Callable[..., Consumer | DirectoryConsumer]", durable_only: bool, isolation: Isolation
+    ) -> None:
         self._consumer = consumer
+        self._durable_only = durable_only
+        self._isolation = isolation
         self._known = dict.fromkeys((*INTERNAL_TOPICS, MARKS_TOPIC, TASKS_TOPIC), True)
 
+    def partitions(self, selection: Selection) -> list[TopicPartition]:
+        """The selected partitions, sorted.
+
+        Raises UnknownTopicError with the nearest topic, OptionError for a missing partition and when none is selected.
+        """
+        if isinstance(selection, Assign):
+            there = {topic: self._partitions(topic) for topic in {t for t, _ in selection.partitions}}
+            for topic, partition in selection.partitions:
+                if partition not in there[topic]:
+                    raise OptionError(f"assign names partition {partition} of {topic}, which has {len(there[topic])}")
+            return list(selection.partitions)
+        found: Mapping[str, Sequence[int]]
+        if isinstance(selection, Subscribe):
+            found = {topic: self._partitions(topic) for topic in selection.topics}
+        else:
+            pattern = re.compile(selection.pattern)
+            found = {
+                topic: partitions
+                for topic, partitions in self._topics().items()
+                if pattern.fullmatch(topic) and not self.is_internal(topic)
+            }
+            if not found:
+                raise OptionError(
+                    f"no topic's whole name matches subscribePattern {selection.pattern!r}; those of the broker and of "
+                    "the sink's marks are read by their names alone"
+                )
+        return sorted(TopicPartition(topic, number) for topic, partitions in found.items() for number in partitions)
+
     def is_internal(self, topic: str) -> bool:
-        """As in ``Log``; an empty topic is not internal yet. Raises SeglogError when nobody can tell now."""
+        """Whether no pattern matches this topic; not yet an empty one. Raises SeglogError when nobody can tell now."""
         if topic not in self._known:
             try:
                 first = patiently(lambda: self._first(topic))
@@ -92,38 +105,44 @@ class _Topics:
         with self._consumer(topic, partitions=[0], partition_bytes=_FIRST_BYTES) as consumer:
             return next((record for batch in consumer.batches() for record in batch.records()), None)
 
-    def _selected(
-        self,
-        selection: Selection,
-        partitions_of: Callable[[str], Sequence[int]],
-        topics: Callable[[], Mapping[str, Sequence[int]]],
-    ) -> list[TopicPartition]:
-        """The selected partitions of the named topics, or of all ``topics`` that are not internal; sorted.
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
+        """The readable range of each partition."""
+        asked = [OffsetsPartition(topic, partition) for topic, partition in partitions]
+        return {_place(result): self._ends(result) for result in self._offsets(asked)}
 
-        Raises OptionError.
-        """
-        if isinstance(selection, Assign):
-            there = {topic: partitions_of(topic) for topic in {t for t, _ in selection.partitions}}
-            for topic, partition in selection.partitions:
-                if partition not in there[topic]:
-                    raise OptionError(f"assign names partition {partition} of {topic}, which has {len(there[topic])}")
-            return list(selection.partitions)
-        found: Mapping[str, Sequence[int]]
-        if isinstance(selection, Subscribe):
-            found = {topic: partitions_of(topic) for topic in selection.topics}
-        else:
-            pattern = re.compile(selection.pattern)
-            found = {
-                topic: partitions
-                for topic, partitions in topics().items()
-                if pattern.fullmatch(topic) and not self.is_internal(topic)
-            }
-            if not found:
-                raise OptionError(
-                    f"no topic's whole name matches subscribePattern {selection.pattern!r}; those of the broker and of "
-                    "the sink's marks are read by their names alone"
-                )
-        return sorted(TopicPartition(topic, number) for topic, partitions in found.items() for number in partitions)
+    def _ends(self, result: OffsetsResult) -> Ends:
+        durable = result.durable if self._durable_only else None
+        end = readable_end(result.latest or 0, result.last_stable_offset, durable, self._isolation)
+        return Ends(result.earliest or 0, end)
+
+    def find_times(self, times: Offsets) -> dict[TopicPartition, int | None]:
+        """For a time (epoch ms) by partition, the offset of the first record at or after it."""
+        asked = [OffsetsPartition(topic, partition, time_ms) for (topic, partition), time_ms in times.items()]
+        return {_place(result): result.offset for result in self._offsets(asked)}
+
+    @abstractmethod
+    def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
+        """Estimated extents of these partitions."""
+
+    @abstractmethod
+    def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
+        """Extents of a partition by segment; empty if unknown."""
+
+    @abstractmethod
+    def _partitions(self, topic: str) -> Sequence[int]:
+        """The partitions of a topic. Raises UnknownTopicError."""
+
+    @abstractmethod
+    def _topics(self) -> Mapping[str, Sequence[int]]:
+        """All topics with their partitions."""
+
+    @abstractmethod
+    def _offsets(self, asked: list[OffsetsPartition]) -> list[OffsetsResult]:
+        """The ends of partitions, and what is at a time. Raises the first partition's error."""
+
+
+def _place(result: OffsetsResult) -> TopicPartition:
+    return TopicPartition(result.topic, result.partition or 0)
 
 
 def connect_first(server: Server) -> Client:
@@ -149,35 +168,12 @@ def patiently(ask: Callable[[], AnswerT]) -> AnswerT:
             time.sleep(pause)
 
 
-class Catalog(_Topics):
-    """Look-ups at the broker of ``client``.
-
-    With ``durable_only`` logs end at their durable end, and at "read_committed" at their last stable offset.
-    """
+class Catalog(Log):
+    """Look-ups at the broker of ``client``."""
 
     def __init__(self, client: Client, *, durable_only: bool = False, isolation: Isolation = READ_UNCOMMITTED) -> None:
-        super().__init__(client.consumer)
+        super().__init__(client.consumer, durable_only, isolation)
         self._client = client
-        self._durable_only = durable_only
-        self._isolation = isolation
-
-    def partitions(self, selection: Selection) -> list[TopicPartition]:
-        """As in ``Log``. Raises UnknownTopicError with the nearest topic, OptionError for a missing partition."""
-        return self._selected(
-            selection,
-            lambda topic: range(self._described(topic).partitions),
-            lambda: {topic.name: range(topic.partitions) for topic in patiently(self._client.topics)},
-        )
-
-    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
-        """As in ``Log``."""
-        asked = [OffsetsPartition(topic, partition) for topic, partition in partitions]
-        return {_place(result): self._ends(result) for result in self._offsets(asked)}
-
-    def find_times(self, times: Offsets) -> dict[TopicPartition, int | None]:
-        """As in ``Log``."""
-        asked = [OffsetsPartition(topic, partition, time_ms) for (topic, partition), time_ms in times.items()]
-        return {_place(result): result.offset for result in self._offsets(asked)}
 
     def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
         """One extent per partition, assuming that a topic's bytes are spread evenly over its offsets."""
@@ -203,13 +199,14 @@ class Catalog(_Topics):
             if max(segment.base_offset, ends.earliest) < segment.next_offset
         ]
 
-    def _ends(self, result: OffsetsResult) -> Ends:
-        durable = result.durable if self._durable_only else None
-        end = readable_end(result.latest or 0, result.last_stable_offset, durable, self._isolation)
-        return Ends(result.earliest or 0, end)
-
     def _described(self, topic: str) -> TopicDescription:
         return patiently(lambda: self._client.describe_topic(topic))
+
+    def _partitions(self, topic: str) -> Sequence[int]:
+        return range(self._described(topic).partitions)
+
+    def _topics(self) -> Mapping[str, Sequence[int]]:
+        return {topic.name: range(topic.partitions) for topic in patiently(self._client.topics)}
 
     def _offsets(self, asked: list[OffsetsPartition]) -> list[OffsetsResult]:
         def ask() -> list[OffsetsResult]:
@@ -222,49 +219,17 @@ class Catalog(_Topics):
         return patiently(ask)
 
 
-def _place(result: OffsetsResult) -> TopicPartition:
-    return TopicPartition(result.topic, result.partition or 0)
+class LocalCatalog(Log):
+    """Look-ups in the log directory at ``path``, whose durable ends are its recovery points on disk.
 
-
-class LocalCatalog(_Topics):
-    """Look-ups in the log directory at ``path``.
-
-    With ``durable_only`` logs end at their recovery points on disk, at "read_committed" at their last stable offsets.
-    Raises LogDirectoryError when the directory does not exist.
+    In a cluster a directory may have some of a topic's partitions alone. Raises LogDirectoryError when it does not
+    exist.
     """
 
     def __init__(self, path: Path, *, durable_only: bool = False, isolation: Isolation = READ_UNCOMMITTED) -> None:
         self._directory = LogDirectory(path)
-        super().__init__(self._directory.consumer)
-        self._durable_only = durable_only
-        self._isolation = isolation
+        super().__init__(self._directory.consumer, durable_only, isolation)
         self._files: dict[TopicPartition, PartitionFiles] = {}  # which remember how far a log was looked at
-
-    def partitions(self, selection: Selection) -> list[TopicPartition]:
-        """As in ``Log``; only partitions in this directory, which in a cluster may be some of a topic's."""
-        return self._selected(selection, self._directory.partitions, self._directory.topics)
-
-    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
-        """As in ``Log``."""
-        found: dict[TopicPartition, Ends] = {}
-        for partition in partitions:
-            files = self._of(partition)
-            ends = files.ends()
-            stable = files.stable_end(ends) if self._isolation == READ_COMMITTED else None
-            durable = ends.durable if self._durable_only else None
-            found[partition] = Ends(ends.earliest, readable_end(ends.latest, stable, durable, self._isolation))
-        return found
-
-    def find_times(self, times: Offsets) -> dict[TopicPartition, int | None]:
-        """As in ``Log``."""
-        found = {partition: self._of(partition).find_time(time_ms) for partition, time_ms in times.items()}
-        if self._isolation == READ_UNCOMMITTED:
-            return found
-        ends = self.ends(found)
-        return {
-            partition: None if offset is None or offset >= ends[partition].latest else offset
-            for partition, offset in found.items()
-        }
 
     def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
         """Segment by segment, which takes no more than a look at their names and sizes."""
@@ -272,11 +237,17 @@ class LocalCatalog(_Topics):
 
     def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
         """As in ``Log``."""
-        return [
-            Extent(start, end, size)
-            for start, end, size in self._of(partition).extents()
-            if max(start, ends.earliest) < end
-        ]
+        found = (Extent(*extent) for extent in self._of(partition).extents())
+        return [extent for extent in found if max(extent.start, ends.earliest) < extent.end]
+
+    def _partitions(self, topic: str) -> Sequence[int]:
+        return self._directory.partitions(topic)
+
+    def _topics(self) -> Mapping[str, Sequence[int]]:
+        return self._directory.topics()
+
+    def _offsets(self, asked: list[OffsetsPartition]) -> list[OffsetsResult]:
+        return [offsets_in(self._of(TopicPartition(p.topic, p.partition or 0)), p, self._isolation) for p in asked]
 
     def _of(self, partition: TopicPartition) -> PartitionFiles:
         if partition not in self._files:

@@ -1,45 +1,31 @@
 """A log of numbers: what planning asks, answered without a broker."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
-from seglog_protocol.errors import UnknownTopicError
+from msgspec.structs import astuple
+
+from seglog_protocol.messages import OffsetsPartition, OffsetsResult
+from seglog_spark.catalog import Log
 from seglog_spark.extents import Extent
 from seglog_spark.offsets import Offsets, TopicPartition
-from seglog_spark.options import Assign, ReadOptions, Selection, Subscribe, parse_read_options
+from seglog_spark.options import ReadOptions, parse_read_options
 from seglog_spark.planning import Ends
 
 RECORD_BYTES = 100
 
 
-@dataclass
-class FakeLog:
+class FakeLog(Log):
     """Topics of one partition or more; ``latest`` moves as a test writes, ``earliest`` as it deletes.
 
-    Offset n has the timestamp n * 1000.
+    Offset n has the timestamp n * 1000. Topics in ``internal`` are matched by no pattern.
     """
 
-    latest: Offsets
-    earliest: Offsets = field(default_factory=dict)
-    rolled: dict[TopicPartition, list[Extent]] = field(default_factory=dict)
-    internal: set[str] = field(default_factory=set)
-
-    def partitions(self, selection: Selection) -> list[TopicPartition]:
-        if isinstance(selection, Assign):
-            return list(selection.partitions)
-        assert isinstance(selection, Subscribe)
-        chosen = set(selection.topics) - self.internal
-        found = sorted(partition for partition in self.latest if partition.topic in chosen)
-        if not found:
-            raise UnknownTopicError(f"there is no topic {selection.topics}")
-        return found
-
-    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
-        return {p: Ends(self.earliest.get(p, 0), self.latest[p]) for p in partitions}
-
-    def find_times(self, times: Offsets) -> dict[TopicPartition, int | None]:
-        found = {p: max(self.earliest.get(p, 0), -(-time // 1000)) for p, time in times.items()}
-        return {p: offset if offset < self.latest[p] else None for p, offset in found.items()}
+    def __init__(self, latest: Offsets, earliest: Offsets | None = None) -> None:
+        self.latest = latest
+        self.earliest = earliest or {}
+        self.rolled: dict[TopicPartition, list[Extent]] = {}
+        self.internal: set[str] = set()
+        self._durable_only, self._isolation = False, "read_uncommitted"
 
     def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
         return {p: [Extent(e.earliest, e.latest, RECORD_BYTES * (e.latest - e.earliest))] for p, e in ends.items()}
@@ -49,6 +35,25 @@ class FakeLog:
 
     def is_internal(self, topic: str) -> bool:
         return topic in self.internal
+
+    def _partitions(self, topic: str) -> list[int]:
+        return self._topics()[topic]
+
+    def _topics(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for topic, partition in sorted(self.latest):
+            found.setdefault(topic, []).append(partition)
+        return found
+
+    def _offsets(self, asked: list[OffsetsPartition]) -> list[OffsetsResult]:
+        found = []
+        for topic, partition, time_ms, *_ in map(astuple, asked):
+            place = TopicPartition(topic, partition)
+            earliest, latest = self.earliest.get(place, 0), self.latest[place]
+            at = None if time_ms is None else max(earliest, -(-time_ms // 1000))
+            offset = at if at is not None and at < latest else None
+            found.append(OffsetsResult(topic, partition, earliest=earliest, latest=latest, offset=offset))
+        return found
 
 
 def tp(name: str) -> TopicPartition:

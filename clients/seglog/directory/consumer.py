@@ -114,30 +114,12 @@ class DirectoryConsumer(ConsumerBase):
         request = question.request
         assert isinstance(request, messages.OffsetsRequest)
         found = [
-            self._offsets(wanted, number, request.isolation)
+            offsets_in(self._partition(wanted.topic, number), wanted, request.isolation)
             for wanted in request.partitions
             for there in [self._directory.partitions(wanted.topic)]
             for number in (there if wanted.partition is None else [wanted.partition])
         ]
         return Reply(0, messages.OffsetsReply(found).to_wire(), memoryview(b""))
-
-    def _offsets(self, wanted: messages.OffsetsPartition, number: int, isolation: str | None) -> messages.OffsetsResult:
-        files = self._partition(wanted.topic, number)
-        ends = files.ends()
-        stable = files.stable_end(ends) if isolation == READ_COMMITTED else None
-        offset = None if wanted.timestamp is None else files.find_time(wanted.timestamp)
-        if offset is not None and stable is not None and offset >= stable:
-            offset = None
-        return messages.OffsetsResult(
-            wanted.topic,
-            number,
-            earliest=ends.earliest,
-            latest=ends.latest,
-            durable=ends.durable,
-            offset=offset,
-            timestamp=wanted.timestamp,
-            last_stable_offset=stable,
-        )
 
     def _partition(self, topic: str, number: int) -> PartitionFiles:
         if number not in self._files:
@@ -155,6 +137,27 @@ class DirectoryConsumer(ConsumerBase):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def offsets_in(
+    files: PartitionFiles, wanted: messages.OffsetsPartition, isolation: str | None
+) -> messages.OffsetsResult:
+    """What a broker would answer about the offsets of a partition."""
+    ends = files.ends()
+    stable = files.stable_end(ends) if isolation == READ_COMMITTED else None
+    offset = None if wanted.timestamp is None else files.find_time(wanted.timestamp)
+    if offset is not None and stable is not None and offset >= stable:
+        offset = None
+    return messages.OffsetsResult(
+        files.topic,
+        files.partition,
+        earliest=ends.earliest,
+        latest=ends.latest,
+        durable=ends.durable,
+        offset=offset,
+        timestamp=wanted.timestamp,
+        last_stable_offset=stable,
+    )
 
 
 _NO_TOPICS: Final = frozenset({"__cluster_metadata"})

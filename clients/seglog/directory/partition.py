@@ -39,14 +39,6 @@ class Ends(NamedTuple):
     durable: int
 
 
-class SegmentExtent(NamedTuple):
-    """A segment: offsets ``start`` to ``end`` (exclusive) take ``size`` bytes."""
-
-    start: int
-    end: int
-    size: int
-
-
 class Holes(NamedTuple):
     """Reasons for offsets without a record: known ranges, and the offset below which the log was compacted.
 
@@ -146,8 +138,8 @@ class PartitionFiles:
             )
         return segment.base_offset, position, end
 
-    def extents(self) -> list[SegmentExtent]:
-        """Its segments with their sizes, in order; the last one ends where the log does."""
+    def extents(self) -> list[tuple[int, int, int]]:
+        """Of each segment in order: its first offset, the next segment's or the log's end, and its size in bytes."""
 
         def look(segments: Mapping[int, str]) -> list[int]:
             return [(self._directory / segments[base]).stat().st_size for base in sorted(segments)]
@@ -156,7 +148,7 @@ class PartitionFiles:
         segments, sizes = self._look(look)
         bases = sorted(segments)
         edges = zip(bases, [*bases[1:], latest], sizes, strict=True)
-        return [SegmentExtent(start, end, size) for start, end, size in edges if start < end]
+        return [(start, end, size) for start, end, size in edges if start < end]
 
     def holes(self) -> Holes:
         """The holes recorded by seglog or Kafka."""

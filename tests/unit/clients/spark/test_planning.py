@@ -268,7 +268,8 @@ def test_a_stream_that_began_with_internal_topics_leaves_them_where_it_is() -> N
     """An older version's patterns matched them: what it planned is read as planned, and no more of them."""
     there = log(a_0=25, b_0=9)
     there.internal.add("b")
-    plan, b = StreamPlan(there, stream_options(subscribe="a,b")), tp("b-0")
+    given = {"servers": "localhost", "subscribePattern": "[ab]", "startingOffsets": "earliest"}
+    plan, b = StreamPlan(there, parse_read_options(given, "stream")), tp("b-0")
     assert plan.initial() == {A0: 0}
     assert plan.next_end({A0: 5, b: 4}, is_limited=True) == {A0: 25, b: 4}
     assert plan.tasks({A0: 5, b: 4}, {A0: 25, b: 4}) == [OffsetRange("a", 0, 5, 25)]
