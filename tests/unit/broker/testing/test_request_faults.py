@@ -9,19 +9,21 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from scripts.message_tables import REQUIRED, fields
 from seglog_broker.listeners.kafka.apis import APIS as APIS_OF_KAFKA
 from seglog_broker.testing import request_faults
 from seglog_broker.testing.request_faults import RequestFaults
+from seglog_protocol import messages as native
 from seglog_protocol.errors import DiskFullError, SeglogError
 from seglog_protocol.kafka.definitions import apis
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Response
-from seglog_protocol.messages import PROTOCOL_NAME, Ack, HelloRequest
+from seglog_protocol.messages import PROTOCOL_NAME, REQUESTS, Ack, HelloRequest, Request, decode_reply
+from seglog_protocol.messages.groups import CommitOffset, GroupPartition, LeavingGroupMember
 from tests.logs import batch
 from tests.support import each_case
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer
 from tests.unit.broker.listeners.kafka.test_error_responses import filled, structs_of
-from tests.unit.broker.listeners.test_error_replies import EACH, WHOLE
 from tests.unit.broker.listeners.wires import TOPIC, WIRES, WireKit, WirePeer, WireServed, serving_wire
 
 APIS: Final = {
@@ -282,15 +284,68 @@ async def test_every_api_of_kafka_fails_by_its_name() -> None:
             assert fault.met == 1
 
 
-async def test_every_native_api_fails_by_its_name() -> None:
+EACH: Final[dict[str, tuple[Request, list[tuple[Any, ...]]]]] = {
+    "append": (
+        native.AppendRequest([native.AppendPartition("a", 0, 9), native.AppendPartition("b", 1, 9)]),
+        [("a", 0), ("b", 1)],
+    ),
+    "fetch": (native.FetchRequest([native.FetchPartition("a", 3, 7)]), [("a", 3)]),
+    "offsets": (
+        native.OffsetsRequest([native.OffsetsPartition("a", 0), native.OffsetsPartition("b", None)]),
+        [("a", 0), ("b", -1)],
+    ),
+    "truncate": (native.TruncateRequest([native.TruncatePartition("a", 0, 9)]), [("a", 0)]),
+    "lag": (native.LagRequest([native.LagPartition("a", 0, 7)]), [("a", 0)]),
+    "flush": (native.FlushRequest([native.FlushPartition("a", 0)]), [("a", 0)]),
+    "leave_group": (
+        native.LeaveGroupRequest("g", [LeavingGroupMember("m"), LeavingGroupMember(None, "i")]),
+        [("m", None), ("", "i")],
+    ),
+    "commit_offsets": (native.CommitOffsetsRequest("g", [CommitOffset("a", 0, 7)]), [("a", 0)]),
+    "committed_offsets": (native.CommittedOffsetsRequest("g", [GroupPartition("a", 0)]), [("a", 0)]),
+    "delete_groups": (native.DeleteGroupsRequest(["g", "h"]), [("g",), ("h",)]),
+    "delete_offsets": (native.DeleteOffsetsRequest("g", [GroupPartition("a", 0)]), [("a", 0)]),
+}
+"""Requests that name things, and what stands in the results."""
+
+
+def least(kind: type[Request]) -> Request:
+    """A request with the fields that it needs."""
+    values = {str: "a", int: 1, bool: True, bytes: b""}
+    return kind(**{field.name: values.get(field.type, []) for field in fields(kind) if field.default is REQUIRED})
+
+
+WHOLE: Final = [
+    *(least(kind) for api, kind in REQUESTS.items() if api not in EACH),
+    native.CommittedOffsetsRequest("g"),
+]
+"""Requests that fail as a whole."""
+
+
+KEYS: Final = ("topic", "partition", "group", "member_id", "instance_id")
+
+
+async def test_every_native_api_fails_by_its_name_with_each_thing_that_it_names_or_as_a_whole() -> None:
+    """What is carried fails by Kafka's name."""
     async with faulty_wire(WIRES[0]) as (served, faults):
         peer = await served._served.greeted()
-        asked = [request for request in (*WHOLE, *(request for request, _ in EACH.values())) if request.api != "kafka"]
-        for number, request in enumerate(asked):  # what that one carries fails by Kafka's name
-            fault = faults.fail_next(request.api, "DISK_FULL")
+        requests = [(request, None) for request in WHOLE if request.api != "kafka"]
+        for number, (request, named) in enumerate([*requests, *EACH.values()]):
+            fault = faults.fail_next(request.api, DiskFullError("as asked"))
             await peer.send(number, request)
-            assert "DISK_FULL" in str((await peer.receive()).header)
+            header = (await peer.receive()).header
             assert fault.met == 1
+            kind = getattr(native, type(request).__name__.removesuffix("Request") + "Reply")
+            if named is None:
+                with pytest.raises(DiskFullError, match="as asked"):
+                    decode_reply(header, kind)
+                continue
+            reply = decode_reply(header, kind)
+            lists = [getattr(reply, name) for name in reply.__struct_fields__]
+            [results] = [value for value in lists if isinstance(value, list) and value]
+            keys = [key for key in results[0].__struct_fields__ if key in KEYS]
+            assert [tuple(getattr(result, key) for key in keys) for result in results] == named
+            assert all(isinstance(result.error, DiskFullError) for result in results)
 
 
 async def test_without_a_fault_the_bytes_are_the_same(kit: WireKit) -> None:

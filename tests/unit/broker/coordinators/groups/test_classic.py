@@ -87,6 +87,31 @@ def test_followers_of_a_leader_that_dies_are_told_within_its_session_timeout(sin
     ]
 
 
+def test_a_rebalance_that_is_asked_for_leaves_members_their_ids_and_one_whose_session_is_ended_is_gone(
+    pair: Coordinator,
+) -> None:
+    generation = pair.group.generation
+    for _ in range(2):  # the second time it is under way
+        pair.group.rebalance(pair.now)
+    for member in ("app-1", "app-2"):
+        with pytest.raises(RebalanceInProgressError):
+            pair.heartbeat(member)
+    rejoined = [pair.join(member) for member in ("app-1", "app-2")]
+    assert [(asked.result.member_id, asked.result.generation) for asked in rejoined] == [
+        ("app-1", generation + 1),
+        ("app-2", generation + 1),
+    ]
+    waiting = pair.sync("app-2")
+    pair.group.rebalance(pair.now)
+    pair.deliver()
+    assert isinstance(waiting.error, RebalanceInProgressError), "also while they wait for the leader"
+    pair.group.end_session("app-1", pair.now)
+    with pytest.raises(UnknownMemberError):
+        pair.heartbeat("app-1")
+    with pytest.raises(RebalanceInProgressError):
+        pair.heartbeat("app-2")
+
+
 def test_sync_is_refused(single: Coordinator) -> None:
     """Sync is refused for another generation protocol or member and while members join."""
     assert isinstance(single.sync("nobody").error, UnknownMemberError)

@@ -81,6 +81,18 @@ def test_a_session_ends_without_heartbeats_and_not_with_them(run: ConsumerCoordi
     assert (event, level, member, ms) == ("group_member_timed_out", "warning", "a", SESSION_MS)
 
 
+def test_a_rebalance_that_is_asked_for_is_another_epoch_and_a_session_ends_when_it_is_told_to(
+    run: ConsumerCoordinator,
+) -> None:
+    epoch = run.joined("a")["a"]
+    run.group.rebalance(run.now)
+    run.deliver()
+    assert run.beat("a", epoch).member_epoch == epoch + 1
+    run.group.end_session("a", run.now)
+    run.deliver()
+    assert run.group.is_empty
+
+
 def test_a_heartbeat_before_the_timer_is_in_time_however_late_it_is(run: ConsumerCoordinator) -> None:
     run.beat("a")
     run.now_ms += 10 * SESSION_MS
