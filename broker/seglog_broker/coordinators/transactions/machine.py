@@ -187,7 +187,7 @@ class TransactionalId(StateMachine):
         self.write_again()
         facts = self.facts
         if facts.state.is_ending:
-            raise self._concurrent()
+            raise self.being_ended()
         is_retry = False
         if expected is not None and facts.epoch != NO_PRODUCER_EPOCH:
             is_retry = self._is_repeated(expected)
@@ -251,7 +251,7 @@ class TransactionalId(StateMachine):
         self.write_again()
         facts = self.facts
         if facts.state.is_ending:
-            raise self._concurrent()
+            raise self.being_ended()
         self.check_producer(producer)
         is_open = facts.state is TransactionState.ONGOING
         known = facts.partitions if is_open else {}
@@ -293,7 +293,7 @@ class TransactionalId(StateMachine):
         facts, state = self.facts, self.facts.state
         is_bumping = version >= EPOCH_BUMPING_VERSION
         if state.is_ending and (is_bumping or producer in {facts.producer, self._next_producer}):
-            raise self._concurrent()
+            raise self.being_ended()
         is_retry = is_bumping and self._has_ended(producer)
         if not is_retry:
             self.check_producer(producer)
@@ -303,20 +303,20 @@ class TransactionalId(StateMachine):
             if facts.epoch >= EPOCH_MAX:
                 raise self._fenced(producer.epoch)
             return facts.producer
-        if state is not TransactionState.ONGOING and (is_commit or version < EPOCH_BUMPING_VERSION):
+        if state is not TransactionState.ONGOING and (is_commit or not is_bumping):
             what = "commit" if is_commit else "abort"
             raise errors.InvalidTransactionStateError(
                 f"there is nothing to {what}: {self.key} has no open transaction", producer_id=producer.producer_id
             )
-        if version < EPOCH_BUMPING_VERSION:
-            self._prepare(is_commit=is_commit, epoch=facts.epoch, last_epoch=self.last_epoch, version=version, now=now)
-        else:
-            assert facts.epoch < EPOCH_MAX - 1 or new_id is not None
-            next_id = NO_PRODUCER_ID if facts.epoch < EPOCH_MAX - 1 else new_id
-            self._prepare(
-                is_commit=is_commit, epoch=facts.epoch + 1, last_epoch=facts.epoch, version=version, now=now,
-                next_id=next_id,
-            )  # fmt: skip
+        epoch, last_epoch, next_id = facts.epoch, self.last_epoch, NO_PRODUCER_ID
+        if is_bumping:
+            epoch, last_epoch = facts.epoch + 1, facts.epoch
+            if epoch == EPOCH_MAX:
+                assert new_id is not None
+                next_id = new_id
+        self._prepare(
+            is_commit=is_commit, epoch=epoch, last_epoch=last_epoch, version=version, now=now, next_id=next_id
+        )
         return self.facts.producer if self.facts.next_producer_id == NO_PRODUCER_ID else self._next_producer
 
     @property
@@ -348,14 +348,14 @@ class TransactionalId(StateMachine):
 
     def _prepare(
         self, *, is_commit: bool, epoch: int, last_epoch: int, version: int, now: Now,
-        next_id: int | None = NO_PRODUCER_ID, is_timeout: bool = False,
+        next_id: int = NO_PRODUCER_ID, is_timeout: bool = False,
     ) -> None:  # fmt: skip
         facts = self.facts
         is_open = facts.state is TransactionState.ONGOING
         self._decide(
             facts._replace(
                 epoch=epoch,
-                next_producer_id=NO_PRODUCER_ID if next_id is None else next_id,
+                next_producer_id=next_id,
                 state=TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
                 partitions=facts.partitions if is_open else {},
                 start_ms=facts.start_ms if is_open else now.wall_ms,
@@ -416,9 +416,10 @@ class TransactionalId(StateMachine):
             transactional_id=self.key,
         )
 
-    def _concurrent(self) -> errors.ConcurrentTransactionsError:
+    def being_ended(self) -> errors.ConcurrentTransactionsError:
+        """The error of a request that is to come again, when the last transaction has ended."""
         return errors.ConcurrentTransactionsError(
-            f"the last transaction of {self.key} is being ended: try again", transactional_id=self.key
+            f"the last transaction of {self.key[:100]} is being ended: try again", transactional_id=self.key
         )
 
     def _contradiction(

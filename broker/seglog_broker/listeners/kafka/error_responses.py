@@ -66,8 +66,8 @@ _PARTS_OF_KEYS: Final = frozenset({"entity"})
 
 _UNKNOWN: Final = frozenset(
     {
-        "base_offset", "committed_offset", "high_watermark", "low_watermark", "node_id", "port", "producer_epoch",
-        "producer_id",
+        "base_offset", "committed_offset", "expiry_timestamp_ms", "high_watermark", "issue_timestamp_ms",
+        "low_watermark", "max_timestamp_ms", "node_id", "port", "producer_epoch", "producer_id",
     }
 )  # fmt: skip
 """Fields that are -1 beside an error, and 0 where nothing is said."""

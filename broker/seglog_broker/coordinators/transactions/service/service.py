@@ -246,11 +246,11 @@ class TransactionService:
             self.memory.check(transactional_id, size_of(transactional_id, {}))
             machine = self._runtime.machines[transactional_id] = self._machine(transactional_id)
         if machine.needs_producer_id() and new_id is None:
-            raise _try_again(transactional_id)  # it has changed meanwhile
+            raise machine.being_ended()  # it has changed meanwhile
         init = partial(machine.init_producer, timeout_ms, expected, new_id, self._runtime.now())
         producer = await self._runtime.decided(transactional_id, init)
         if producer is None:
-            raise _try_again(transactional_id)
+            raise machine.being_ended()
         return producer
 
     async def _id_if_needed(self, machine: TransactionalId | None) -> int | None:
@@ -357,7 +357,7 @@ class TransactionService:
                 transactional_id=transactional_id,
             )
         if machine.needs_producer_id() and new_id is None:
-            raise _try_again(transactional_id)  # it has changed meanwhile
+            raise machine.being_ended()  # it has changed meanwhile
         now = self._runtime.now()
         end = partial(machine.end, producer, is_commit=is_commit, version=version, new_id=new_id, now=now)
         return await self._runtime.decided(transactional_id, end)
@@ -510,10 +510,4 @@ def _unknown(transactional_id: str) -> errors.UnknownTransactionalIdError:
     return errors.UnknownTransactionalIdError(
         f"there is no producer of {transactional_id[:100]}, or it has been idle for so long that it was forgotten",
         transactional_id=transactional_id,
-    )
-
-
-def _try_again(transactional_id: str) -> errors.ConcurrentTransactionsError:
-    return errors.ConcurrentTransactionsError(
-        f"the last transaction of {transactional_id[:100]} is being ended: try again", transactional_id=transactional_id
     )

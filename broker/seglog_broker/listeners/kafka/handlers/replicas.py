@@ -48,6 +48,7 @@ from pathlib import Path
 from typing import Final
 
 from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.error_responses import error_response, error_response_in_steps
 from seglog_broker.listeners.kafka.errors import Refused
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.listeners.session import Administration
@@ -59,6 +60,8 @@ from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.kafka.structs import Request, Response
+from seglog_protocol.steps import in_turns_of
 
 PARTITIONS_A_TURN: Final = budget.items_of(30)
 """Partitions that are looked at before other tasks run."""
@@ -242,16 +245,12 @@ def list_partition_reassignments(
     return messages.ListPartitionReassignmentsResponse(error_message=None)
 
 
-# Kafka's own sentences: tools look at the code, people search for these.
-_NO_ACLS: Final = messages.DescribeAclsResponse(
-    error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
-)
-_NOT_CREATED: Final = messages.CreateAclsResponse.AclCreationResult(
-    error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
-)
-_NOT_DELETED: Final = messages.DeleteAclsResponse.DeleteAclsFilterResult(
-    error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured.", matching_acls=[]
-)
+async def _without_acls(context: RequestContext, request: Request) -> Response:
+    """Kafka's own sentences: tools look at the code, people search for these."""
+    where = " on the broker" if isinstance(request, messages.DescribeAclsRequest) else "."
+    message = f"No Authorizer is configured{where}"
+    steps = error_response_in_steps(request, context.version, ErrorCode.SECURITY_DISABLED, message)
+    return await in_turns_of(steps, context.turn)
 
 
 _TYPES: Final = ("user", "client-id", "ip")
@@ -353,34 +352,24 @@ def _why_not_altered(entry: messages.AlterClientQuotasRequest.EntryData) -> str 
     return None
 
 
-_NEVER: Final = -1
-
-
-def _why_no_token(context: RequestContext) -> ErrorCode:
+def _without_token(context: RequestContext, request: Request) -> Response:
     """Kafka's error for whoever may have no token, or its error where the configuration has no secret for them."""
+    code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     if context.session.principal == ANONYMOUS:
-        return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-    return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+        code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    return error_response(request, context.version, code, "")
 
 
-def create_token(
-    context: RequestContext, request: messages.CreateDelegationTokenRequest
-) -> messages.CreateDelegationTokenResponse:
+def create_token(context: RequestContext, request: messages.CreateDelegationTokenRequest) -> Response:
     """No token, for the owner that was asked for, or for who asks."""
     kind, _, name = context.session.principal.partition(":")
-    owner_kind, owner = kind, name
+    response = _without_token(context, request)
+    assert isinstance(response, messages.CreateDelegationTokenResponse)
+    response.principal_type = response.token_requester_principal_type = kind
+    response.principal_name = response.token_requester_principal_name = name
     if request.owner_principal_name and request.owner_principal_type is not None:
-        owner_kind, owner = request.owner_principal_type, request.owner_principal_name
-    return messages.CreateDelegationTokenResponse(
-        error_code=_why_no_token(context),
-        principal_type=owner_kind,
-        principal_name=owner,
-        token_requester_principal_type=kind,
-        token_requester_principal_name=name,
-        issue_timestamp_ms=_NEVER,
-        expiry_timestamp_ms=_NEVER,
-        max_timestamp_ms=_NEVER,
-    )
+        response.principal_type, response.principal_name = request.owner_principal_type, request.owner_principal_name
+    return response
 
 
 APIS: Final = (
@@ -392,39 +381,12 @@ APIS: Final = (
     ),
     Api(46, "ListPartitionReassignments", range(1), list_partition_reassignments),
     Api(38, "CreateDelegationToken", range(1, 4), create_token),
-    Api(
-        39,
-        "RenewDelegationToken",
-        range(1, 3),
-        lambda c, _: messages.RenewDelegationTokenResponse(error_code=_why_no_token(c), expiry_timestamp_ms=_NEVER),
-    ),
-    Api(
-        40,
-        "ExpireDelegationToken",
-        range(1, 3),
-        lambda c, _: messages.ExpireDelegationTokenResponse(error_code=_why_no_token(c), expiry_timestamp_ms=_NEVER),
-    ),
-    Api(
-        41,
-        "DescribeDelegationToken",
-        range(1, 4),
-        lambda c, _: messages.DescribeDelegationTokenResponse(error_code=_why_no_token(c)),
-    ),
-    Api(29, "DescribeAcls", range(1, 4), lambda *_: _NO_ACLS),
-    Api(
-        30,
-        "CreateAcls",
-        range(1, 4),
-        lambda _, r: messages.CreateAclsResponse(results=[_NOT_CREATED] * len(r.creations)),
-        changes=Administration.BROKER,
-    ),
-    Api(
-        31,
-        "DeleteAcls",
-        range(1, 4),
-        lambda _, r: messages.DeleteAclsResponse(filter_results=[_NOT_DELETED] * len(r.filters)),
-        changes=Administration.BROKER,
-    ),
+    Api(39, "RenewDelegationToken", range(1, 3), _without_token),
+    Api(40, "ExpireDelegationToken", range(1, 3), _without_token),
+    Api(41, "DescribeDelegationToken", range(1, 4), _without_token),
+    Api(29, "DescribeAcls", range(1, 4), handle=_without_acls),
+    Api(30, "CreateAcls", range(1, 4), handle=_without_acls, changes=Administration.BROKER),
+    Api(31, "DeleteAcls", range(1, 4), handle=_without_acls, changes=Administration.BROKER),
     Api(48, "DescribeClientQuotas", range(2), describe_client_quotas),
     Api(49, "AlterClientQuotas", range(2), handle=alter_client_quotas, changes=Administration.BROKER),
 )
