@@ -4,7 +4,7 @@ Only filters that an offset range applies exactly are pushed down; Spark applies
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from seglog_spark.offsets import OffsetRange
@@ -30,10 +30,10 @@ class Wanted:
             return self if column in {"topic", "partition", "offset"} else None
         if column == "topic" and operator in {"=", "in"}:
             names = frozenset(value for value in given if isinstance(value, str))
-            return Wanted(_both(self.topics, names), self.partitions, self.first, self.end)
+            return replace(self, topics=_both(self.topics, names))
         numbers = [value for value in given if isinstance(value, int)]
         if column == "partition" and operator in {"=", "in"}:
-            return Wanted(self.topics, _both(self.partitions, frozenset(numbers)), self.first, self.end)
+            return replace(self, partitions=_both(self.partitions, frozenset(numbers)))
         if column == "offset" and operator != "in" and len(numbers) == 1:
             return self._bounded(operator, numbers[0])
         return None
@@ -45,7 +45,7 @@ class Wanted:
         if operator in {"=", "<", "<="}:
             limit = offset + (operator != "<")
             end = limit if end is None else min(end, limit)
-        return Wanted(self.topics, self.partitions, first, end)
+        return replace(self, first=first, end=end)
 
     def cut(self, found: OffsetRange) -> list[OffsetRange]:
         """The part of a range within the bounds: one range, or none."""

@@ -73,9 +73,13 @@ class Pending:
 class Task:
     """Writes at least once."""
 
+    is_done = False
+    """Whether all rows are known to be written."""
+
     def __init__(self, client: Client, options: WriteOptions, pace: Callable[[int], None] | None) -> None:
         self.client = client
         self.options = options
+        self.is_job = options.job_id is not None
         self._pace = pace
         self.written = Written()
         self._encoders: dict[str, ArrowEncoder] = {}
@@ -85,7 +89,13 @@ class Task:
         self._is_checked = False
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Encode some rows, and send when there is enough to send."""
+        """Encode some rows, and send when there is enough to send; count those that were written before."""
+        if self.is_done:
+            self.written.rows += batch.num_rows
+            self.written.skipped += batch.num_rows
+            if self.is_job:
+                self.written.add_content(total(fingerprints(self.records(batch))))
+            return
         for topic, some in self._by_topic(batch, self.records(batch)):
             encoder = self._encoder(topic)
             expired = check_timestamps(some, self.client.timestamps(topic))
@@ -97,13 +107,6 @@ class Task:
                     self._pending_bytes += len(pending.data)
                     if self._pace is not None or self._pending_bytes >= REQUEST_BYTES:
                         self._send_pending()
-
-    def leave_out(self, batch: pa.RecordBatch) -> None:
-        """Count some rows that were written before."""
-        self.written.rows += batch.num_rows
-        self.written.skipped += batch.num_rows
-        if self.options.job_id is not None:
-            self.written.add_content(total(fingerprints(self.records(batch))))
 
     def records(self, batch: pa.RecordBatch) -> NewRecords:
         """The next rows as records."""
@@ -210,21 +213,13 @@ class MarkedTask(Task):
         found = self.describe(options.topic)
         self._batch_bytes = self.batch_bytes(found)
         finished = self._marks.finished(writing.query)
-        self._is_finished = finished is not None and finished.epoch >= writing.epoch
+        self.is_done = finished is not None and finished.epoch >= writing.epoch
         self._since: NextOffsets = self._marks.begin(writing) if finished is None else finished.ends
-        self._done = Found() if self._is_finished else self._marks.written(writing, self._since)
+        self._done = Found() if self.is_done else self._marks.written(writing, self._since)
         self._partitions = self._done.partitions or found.partitions
         self._counts: dict[int, int] = {}
-        self._is_job = options.job_id is not None
         self._contents: dict[int, int] = {}  # of a job's rows so far, by partition
         self._noted = {p: sorted(noted.items(), reverse=True) for p, noted in self._done.contents.items()}
-
-    def take(self, batch: pa.RecordBatch) -> None:
-        """Send some rows, or leave them out where their micro-batch is noted as finished."""
-        if self._is_finished:
-            self.leave_out(batch)
-        else:
-            super().take(batch)
 
     def encoder(self, topic: str) -> ArrowEncoder:
         """An encoder that places rows without a key deterministically; batches are compressed with their mark."""
@@ -236,7 +231,7 @@ class MarkedTask(Task):
         """The parts of an encoded batch that are not in the target, each with a mark."""
         first = self._counts.get(encoded.partition, 0)
         end = self._counts[encoded.partition] = first + encoded.record_count
-        contents = self._contents_of(encoded, (first, end)) if self._is_job else None
+        contents = self._contents_of(encoded, (first, end)) if self.is_job else None
         left = without((first, end), self._done.rows.get(encoded.partition, ()))
         skipped = encoded.record_count - sum(stop - start for start, stop in left)
         self.written.rows += skipped
@@ -266,7 +261,7 @@ class MarkedTask(Task):
 
     def _other_rows(self, partition: int) -> OtherRowsError:
         before = f"wrote other rows to {self._target}-{partition} when it was run before"
-        if self._is_job:
+        if self.is_job:
             return OtherRowsError(
                 f"the job {self._writing.query} {before}: under the same jobId it has to give the same rows in the "
                 "same tasks and order, and other rows need a jobId of their own"

@@ -83,26 +83,22 @@ class TransactionalTask(Task):
         self._writing = writing
         self._target = options.topic
         self._name = f"seglog-spark.{options.topic}.{writing.query}.{writing.task}"
-        self._is_job = options.job_id is not None
         self._topic_id = self.describe(options.topic).id
         self._core = TransactionCore(self._name, options.transaction_seconds)
         self._began = 0.0
         self._producer: Producer | None = None
         self._sent: deque[ProducerBatch] = deque()
-        self._note = self._look_up()
+        self._look_up()
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Send some rows, or leave them out where the task has committed them before."""
-        if batch.num_rows and not self._is_done and self._producer is None:
+        """As ``Task.take``, in a transaction that begins with the first row."""
+        if batch.num_rows and not self.is_done and self._producer is None:
             self._begin()
-        if self._is_done:
-            self.leave_out(batch)
-        else:
-            super().take(batch)
+        super().take(batch)
 
     def prepared(self, topic: str, encoded: EncodedBatch) -> Iterator[Pending]:
         """As ``Task.prepared``; the rows of a job are counted into its content."""
-        if self._is_job:
+        if self.is_job:
             self.written.add_content(total(fingerprints(encoded.records)))
         yield from super().prepared(topic, encoded)
 
@@ -127,7 +123,7 @@ class TransactionalTask(Task):
         self._flush()
         self._settle()
         note = Note(
-            self._writing.epoch, self.written.rows, self._topic_id, self.written.content if self._is_job else None
+            self._writing.epoch, self.written.rows, self._topic_id, self.written.content if self.is_job else None
         )
         core = self._core
         place = {"": {0: 0}}
@@ -154,8 +150,8 @@ class TransactionalTask(Task):
         """Fence earlier attempts, then look once more: one of them may have committed meanwhile."""
         self._began = time.monotonic()
         transaction = self.client.converse(self._core.beginning())
-        self._note = self._look_up(stable=True)
-        if self._is_done:
+        self._look_up(stable=True)
+        if self.is_done:
             self.client.converse(self._core.ending(is_commit=False))  # of nothing
             return
         options = ProducerOptions(
@@ -170,17 +166,14 @@ class TransactionalTask(Task):
         )
         self._producer = self.client.make_producer(self._target, options, transaction)
 
-    def _look_up(self, *, stable: bool = False) -> Note | None:
-        """What was committed last for the target there is; None for nothing."""
+    def _look_up(self, *, stable: bool = False) -> None:
+        """See what was committed last for the target there is."""
         committed = patiently(
             lambda: self.client.converse(look_up_committed(self._name, TASKS_TOPIC, [0], stable=stable))
         ).get(0)
         note = None if committed is None else Note.decode(committed.metadata)
-        return note if note is not None and note.topic_id == self._topic_id else None
-
-    @property
-    def _is_done(self) -> bool:
-        return self._note is not None and self._note.epoch >= self._writing.epoch
+        self._note = note if note is not None and note.topic_id == self._topic_id else None
+        self.is_done = self._note is not None and self._note.epoch >= self._writing.epoch
 
     def _flush(self) -> None:
         """Wait until all batches are acknowledged. Raises DeliveryFailed."""
@@ -203,12 +196,12 @@ class TransactionalTask(Task):
             return
         if note.rows == self.written.rows and note.content in (None, self.written.content):
             return
-        what = f"the job {self._writing.query}" if self._is_job else f"micro-batch {note.epoch}"
+        what = f"the job {self._writing.query}" if self.is_job else f"micro-batch {note.epoch}"
         raise OtherRowsError(
             f"task {self._writing.task} of {what} committed {count_of(note.rows, 'other row')} to {self._target} when "
             "it was run before, and its rows now are not written: exactly-once needs the same rows in the same tasks "
             "each time, so behind a shuffle the same spark.sql.shuffle.partitions, and spark.sql.adaptive.enabled "
-            "false" + ("; other rows need a jobId of their own" if self._is_job else "")
+            "false" + ("; other rows need a jobId of their own" if self.is_job else "")
         )
 
     def _explained(

@@ -2,8 +2,9 @@
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -130,27 +131,20 @@ def _stream_of(table: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     raise TypeError(f"a table to write speaks Arrow's stream interface, which {type(table).__name__} does not")
 
 
-def _merged(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in record batches large enough to encode."""
+def gathered(batches: Iterable[pa.RecordBatch], most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
+    """The same rows in tables of so many rows or bytes, and at most a batch more; none without rows."""
     few: list[pa.RecordBatch] = []
-    count = size = 0
-    for batch in rows:
-        if not batch.num_rows:
-            continue
-        few.append(batch)
-        count += batch.num_rows
-        size += batch.nbytes
-        if count >= _MERGED_ROWS or size >= _MERGED_BYTES:
-            yield from _one(few)
-            few, count, size = [], 0, 0
-    yield from _one(few)
-
-
-def _one(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if len(batches) == 1:
-        yield batches[0]
-    elif batches:
-        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows:
+            few.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+        if rows >= most_rows or size >= most_bytes:
+            yield pa.Table.from_batches(few)
+            few, rows, size = [], 0, 0
+    if few:
+        yield pa.Table.from_batches(few)
 
 
 class _Writer:
@@ -178,7 +172,8 @@ class _Writer:
         """Write all rows."""
         taken = 0
         try:
-            for batch in _merged(rows):
+            tables = gathered(rows, _MERGED_ROWS, _MERGED_BYTES)
+            for batch in chain.from_iterable(table.combine_chunks().to_batches() for table in tables):
                 records = new_records(batch, time.time_ns() // 1_000_000, first_row=taken)
                 taken += len(records)
                 self._expired += check_timestamps(records, self._producer.timestamps)

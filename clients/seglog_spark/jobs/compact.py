@@ -181,7 +181,7 @@ def _to_topic(
         with runner.watched():
             seen = Observation()
             rows = _rows(options, opened, pinned.ranges, runner).observe(seen, functions.count("*").alias("records"))
-            rows.write.format("seglog").options(**target.sink_options(write)).mode("append").save()
+            rows.write.format("seglog").options(**target.sink_options(options)).mode("append").save()
             records = seen.get["records"]
     what = f"{count_of(records, 'record')} of {opened.source.topic}, the latest of each key"
     sentence = f"{what}, to {options.to_topic}, {progress.seconds:.1f} s"

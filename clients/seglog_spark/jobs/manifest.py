@@ -13,7 +13,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -36,7 +35,6 @@ NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 """The name that Hive, and every engine since, gives the folder of null."""
 
 _LOCK: Final = "_lock"
-_TEMPORARY: Final = re.compile(r"\..*\.tmp")
 
 Kind = Literal["archive", "compacted"]
 Layout = Literal["date"] | None
@@ -219,9 +217,7 @@ def make_folder(folder: Path) -> None:
 def sweep(folder: Path) -> None:
     """Remove the temporary files of killed runs."""
     for entry in folder.rglob(".*.tmp"):
-        if _TEMPORARY.fullmatch(entry.name):
-            with suppress(FileNotFoundError):
-                entry.unlink()
+        entry.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from seglog.arrow.schema import schema_of
+from seglog.arrow.writing import gathered
 from seglog.core.records import ConsumerGap
 from seglog_spark.jobs.manifest import GAPS_MAX, ArchivedFile, FileGap, file_name, make_folder, whole_file
 from seglog_spark.offsets import OffsetRange
@@ -125,17 +126,7 @@ def first_at(path: Path, time_ms: int) -> int | None:
 
 def grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The batches as tables of a row group each, bounded in rows and bytes."""
-    kept: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        kept.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield pa.Table.from_batches(kept).select(SCHEMA.names).cast(SCHEMA)
-            kept, rows, size = [], 0, 0
-    if kept:
-        yield pa.Table.from_batches(kept).select(SCHEMA.names).cast(SCHEMA)
+    return (found.select(SCHEMA.names).cast(SCHEMA) for found in gathered(batches, _GROUP_ROWS, _GROUP_BYTES))
 
 
 class Facts:

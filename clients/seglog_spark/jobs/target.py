@@ -19,8 +19,8 @@ from seglog_spark.options import WriteOptions, parse_write_options
 from seglog_spark.servers import options_of, server_of
 
 
-def write_options(options: Options) -> WriteOptions:
-    """The sink's options from those of the command line; OptionError for contradictions."""
+def sink_options(options: Options) -> dict[str, str]:
+    """The options of ``format("seglog")`` for the target that the command line names."""
     given = options_of(server_of(options)) | {
         "topic": options.to_topic,
         "ack": options.ack,
@@ -28,17 +28,12 @@ def write_options(options: Options) -> WriteOptions:
     }
     if options.job_id is not None:
         given |= {"deliveryGuarantee": "effectively-once", "jobId": options.job_id}
-    return parse_write_options(given, "batch")
-
-
-def sink_options(write: WriteOptions) -> dict[str, str]:
-    """The same options as texts, for ``format("seglog")``."""
-    assert write.topic is not None
-    given = {"topic": write.topic, "ack": write.ack, "compression": write.codec.name.lower()}
-    given |= options_of(write.server)
-    if write.job_id is not None:
-        given |= {"deliveryGuarantee": write.guarantee, "jobId": write.job_id, "marksTopic": write.marks_topic}
     return given
+
+
+def write_options(options: Options) -> WriteOptions:
+    """The same, parsed; OptionError for contradictions."""
+    return parse_write_options(sink_options(options), "batch")
 
 
 def prepare_topic(client: Client, name: str, partitions: int, preserve: Sequence[str], progress: Progress) -> None:
