@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -22,6 +22,7 @@ import structlog
 import trio
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.listeners.faults import Faults
 from seglog_broker.listeners.transport import address_of
 from seglog_broker.logger import logging_to
 from seglog_broker.runtime.offload import Arguments, T
@@ -134,20 +135,16 @@ class SlowOffload(InlineOffload):
 
 
 class BrokerThread:
-    """One run of a broker, from ``start`` to ``stop``. Its methods are for other threads than its own."""
+    """Runs of a broker, one after the other, with one clock and one log. Methods are for other threads than its own."""
 
-    def __init__(self, config: BrokerConfig, fs: FileSystem, clock: MovableClock, log: KeptLog) -> None:
-        self._config = config
-        self._fs = fs
-        self._clock = clock
-        self._log = log
-        self._loop_clock = MovableLoopClock()
-        self._offload = SlowOffload()
-        self._ended = threading.Event()
+    def __init__(self) -> None:
+        self._clock = MovableClock()
+        self._log = KeptLog()
+        self.now_ms = self._clock.now_ms
+        """The broker's time, which a jump has moved."""
+        self.lines = self._log.lines
+        """The log so far: each line an event and its facts."""
         self._thread: threading.Thread | None = None
-        self._token: trio.lowlevel.TrioToken | None = None
-        self._nursery: trio.Nursery | None = None
-        self._scope = trio.CancelScope()
         self._serving: Serving | None = None
         self._failure: BaseException | None = None
 
@@ -159,17 +156,21 @@ class BrokerThread:
         return self._serving
 
     @property
-    def is_serving(self) -> bool:
-        """Whether it has started and not ended."""
+    def is_running(self) -> bool:
+        """Whether it serves."""
         return self._serving is not None and not self._ended.is_set()
 
-    def start(self, **options: Any) -> Serving:
-        """Start the broker with ``options`` for ``serve``, and return when it is ready.
-
-        Raises what ``serve`` raises: LogDirectoryError, ListenError.
-        """
+    def run(self, config: BrokerConfig, fs: FileSystem, faults: Faults) -> Serving:
+        """Start the broker, and return when it is ready. Raises LogDirectoryError, ListenError."""
+        self._serving = self._failure = None
+        self._ended = threading.Event()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._scope = trio.CancelScope()
+        self._loop_clock = MovableLoopClock()
+        self._offload = SlowOffload()
         started: Future[Serving] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started, options), name="seglog broker", daemon=True)
+        serving = partial(serve, config, fs=fs, clock=self._clock, offload=self._offload, faults=faults)
+        self._thread = threading.Thread(target=self._run, args=(started, serving), name="seglog broker", daemon=True)
         self._thread.start()
         try:
             self._serving = started.result()
@@ -217,8 +218,9 @@ class BrokerThread:
                 called.set_exception(error)
 
         self.serving  # noqa: B018 - it raises
+        ended = self._ended
         self._on_loop_soon(call)
-        return self._result(called)
+        return _result(called, ended)
 
     def settle(self) -> None:
         """Return when the loop has nothing to do at the moment, or after SETTLE_SECONDS_MAX."""
@@ -233,10 +235,9 @@ class BrokerThread:
             finally:
                 settled.set_result(None)
 
-        nursery = self._nursery
-        assert nursery is not None
-        self.call(nursery.start_soon, settle)
-        self._result(settled)
+        ended = self._ended
+        self.call(self._nursery.start_soon, settle)
+        _result(settled, ended)
 
     def move_clock(self, seconds: float, *, wall_only: bool) -> None:
         """Move the wall clock, and by default the loop's with it: then what is due by then has been done on return."""
@@ -246,11 +247,6 @@ class BrokerThread:
             self._loop_clock.ahead_seconds += 0 if wall_only else seconds
 
         self.call(move)
-        self.settle()
-
-    def look_at_disk(self) -> None:
-        """Have the broker see how much room there is, and put the mode of a full disk on or off."""
-        self.call(self.serving.broker.directory.space.refresh)
         self.settle()
 
     def slow_disk(self, seconds: float) -> None:
@@ -264,10 +260,10 @@ class BrokerThread:
 
     # --- The thread ---------------------------------------------------------------------------------------------------
 
-    def _run(self, started: "Future[Serving]", options: dict[str, Any]) -> None:
+    def _run(self, started: "Future[Serving]", serving: Callable[..., Awaitable[None]]) -> None:
         try:
             with logging_to(self._log.logger):
-                trio.run(partial(self._main, started, options), clock=self._loop_clock)
+                trio.run(self._main, started, serving, clock=self._loop_clock)
         except BaseException as error:  # noqa: BLE001 - of the one who starts or stops it
             if started.done():
                 self._failure = _alone(error)
@@ -278,28 +274,29 @@ class BrokerThread:
             if not started.done():
                 started.set_exception(BrokerStoppedError("the broker was stopped while it started"))
 
-    async def _main(self, started: "Future[Serving]", options: dict[str, Any]) -> None:
+    async def _main(self, started: "Future[Serving]", serving: Callable[..., Awaitable[None]]) -> None:
         self._token = trio.lowlevel.current_trio_token()
         with self._scope:
             async with trio.open_nursery() as self._nursery:
-                run = partial(serve, self._config, fs=self._fs, clock=self._clock, offload=self._offload, **options)
-                serving = await self._nursery.start(run)
-                started.set_result(serving)
+                started.set_result(await self._nursery.start(serving))
 
     def _on_loop_soon(self, fn: Callable[[], object]) -> None:
-        assert self._token is not None
+        token = self._token
+        if token is None:  # another run begins
+            raise BrokerStoppedError(STOPPED)
         with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(fn)
+            token.run_sync_soon(fn)
 
-    def _result(self, future: "Future[T]") -> T:
-        while True:
-            try:
-                return future.result(timeout=0.2)
-            except TimeoutError:
-                if future.done():
-                    raise
-                if self._ended.is_set():
-                    raise BrokerStoppedError(STOPPED) from None
+
+def _result(future: "Future[T]", ended: threading.Event) -> T:
+    while True:
+        try:
+            return future.result(timeout=0.2)
+        except TimeoutError:
+            if future.done():
+                raise
+            if ended.is_set():
+                raise BrokerStoppedError(STOPPED) from None
 
 
 _running: Final["weakref.WeakSet[BrokerThread]"] = weakref.WeakSet()
@@ -310,7 +307,8 @@ def _let_go_of_sockets() -> None:
 
     Their descriptors lead nowhere then, but stay in use: objects of the parent still mean to close them.
     """
-    addresses = {each for broker in _running for each in (*broker.serving.addresses, *broker.serving.kafka_addresses)}
+    serving = [broker.serving for broker in _running if broker.is_running]
+    addresses = {each for those in serving for each in (*those.addresses, *those.kafka_addresses)}
     if not addresses:
         return
     nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

@@ -52,7 +52,7 @@ def _on_loop(
     @wraps(method)
     def call(self: "BlockingBroker", /, *args: P.args, **kwargs: P.kwargs) -> T:
         run = self._in_thread(what)
-        return run.thread.call(partial(method, run.faults, *args, **kwargs))
+        return run.call(partial(method, run.faults, *args, **kwargs))
 
     call.__qualname__ = f"Broker.{method.__name__}"
     return call
@@ -399,7 +399,7 @@ class BlockingBroker:
     def slow_disk(self, seconds: float) -> None:
         """Every sync takes ``seconds`` longer, and with it every ack at disk; 0: no longer."""
         check_seconds("the delay of a sync is", seconds)
-        self._in_thread("a slow disk").thread.slow_disk(seconds)
+        self._in_thread("a slow disk").slow_disk(seconds)
 
     def jump_clock(self, seconds: float, *, wall_only: bool = False) -> None:
         """Move the broker's clocks ahead: what is due by then, such as retention, has been done when it returns.
@@ -413,7 +413,7 @@ class BlockingBroker:
             raise ValueError(f"a clock jumps by a century at most, {JUMP_SECONDS_MAX:,.0f} s, not by {seconds:,.0f}")
         if seconds < 0 and not wall_only:
             raise ValueError("time does not run backwards: wall_only=True sets the time of day back")
-        self._in_thread("another time").thread.move_clock(seconds, wall_only=wall_only)
+        self._in_thread("another time").move_clock(seconds, wall_only=wall_only)
 
     cut_connections = _on_loop(RequestFaults.cut_connections, "cut connections")
     refuse = _on_loop(RequestFaults.refuse, "refused connections")
@@ -434,7 +434,7 @@ class BlockingBroker:
         if isinstance(run, Daemon):
             return  # it has none
         if self.is_running:
-            run.thread.call(run.faults.heal)
+            run.call(run.faults.heal)
             self.slow_disk(0)
         else:
             run.faults.heal()

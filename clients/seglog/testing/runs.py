@@ -22,7 +22,7 @@ from seglog.testing.errors import BrokerStoppedError, NotPossibleError
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.testing.disks import MachineDisk, MemoryDisk, TestDisk
 from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM
-from seglog_broker.testing.in_process import LINES_MAX, NOT_RUNNING, BrokerThread, KeptLog, MovableClock
+from seglog_broker.testing.in_process import LINES_MAX, NOT_RUNNING, BrokerThread
 from seglog_broker.testing.request_faults import RequestFaults
 
 START_SECONDS_MAX: Final = 60.0
@@ -126,51 +126,26 @@ class Daemon:
             started.set_result({})
 
 
-class InThread:
+class InThread(BrokerThread):
     """One run after the other of a broker, on one disk."""
 
     def __init__(self, *, in_memory: bool, is_temporary: bool, seed: int) -> None:
+        super().__init__()
         self.faults = RequestFaults()
-        self._seed = seed
-        self._clock = MovableClock()
-        self._log = KeptLog()
         self.fs: TestDisk = MemoryDisk(self._clock) if in_memory else MachineDisk(is_temporary=is_temporary)
         """Where it keeps its data."""
-        self.now_ms = self._clock.now_ms
-        """The broker's time, which a jump has moved."""
-        self.lines = self._log.lines
-        """The log so far: each line an event and its facts."""
+        self._seed = seed
         self._power_cuts = 0
-        self._thread: BrokerThread | None = None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it serves."""
-        return self._thread is not None and self._thread.is_serving
-
-    @property
-    def thread(self) -> BrokerThread:
-        """The running broker. Raises BrokerStoppedError."""
-        if self._thread is None or not self._thread.is_serving:
-            raise BrokerStoppedError(NOT_RUNNING)
-        return self._thread
 
     def start(self, flags: Mapping[str, str], log_dir: str, listen: str, kafka: str) -> tuple[str, str]:
         """Start it with these listeners, ``PROTOCOL://HOST:PORT``, and return their addresses when it is ready."""
-        config = config_of(flags, log_dir, listen, kafka)
-        self._thread = BrokerThread(config, self.fs, self._clock, self._log)
-        serving = self._thread.start(faults=self.faults)
+        serving = self.run(config_of(flags, log_dir, listen, kafka), self.fs, self.faults)
         return serving.addresses[0], serving.kafka_addresses[0]
-
-    def stop(self) -> None:
-        """A stop in order."""
-        if self._thread is not None:
-            self._thread.stop()
 
     def crash(self) -> None:
         """An end as by SIGKILL."""
-        self.thread.call(self.faults.cut_connections)
-        self.thread.crash()
+        self.call(self.faults.cut_connections)
+        super().crash()
 
     def power_cut(self, *, random: bool) -> None:
         """An end as by a power cut. Raises NotPossibleError for a disk that is not in memory."""
@@ -178,10 +153,9 @@ class InThread:
             raise NotPossibleError(
                 "a power cut takes what was never synced, which only a disk in memory knows: Broker(memory=True)"
             )
-        thread, disk = self.thread, self.fs
         self._power_cuts += 1
         policy = RANDOM(self._seed * 1_000 + self._power_cuts) if random else POWER_LOSS
-        found = thread.call(disk.found_after, policy)
+        found = self.call(self.fs.found_after, policy)
         self.crash()
         self.fs = found
 
@@ -190,8 +164,9 @@ class InThread:
         if self.fs.is_full == is_full:
             return  # nothing for the broker to see: ``heal`` after each test of a suite costs no more than a request
         self.fs.is_full = is_full
-        if self.is_running:
-            self.thread.look_at_disk()
+        if self.is_running:  # it sees how much room there is, and puts the mode of a full disk on or off
+            self.call(self.serving.broker.directory.space.refresh)
+            self.settle()
 
 
 class _ExemptDialer(Dialer):
