@@ -201,9 +201,7 @@ class Offload:
         job = jobs.RecompressionJob(*wanted, rules=checks)
         return (await self._look_at_records(self._recompressors, jobs.RECOMPRESSION, job, batch)).payload
 
-    async def _look_at_records(
-        self, pool: WorkerPool, kind: JobKind[JobT, AnswerT], job: JobT, batch: Buffer
-    ) -> AnswerT:
+    async def _look_at_records(self, pool: Workers, kind: JobKind[JobT, AnswerT], job: JobT, batch: Buffer) -> AnswerT:
         try:
             return await pool.run(kind, job, batch)
         except (OSError, WorkerError) as error:

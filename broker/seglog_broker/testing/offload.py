@@ -10,13 +10,9 @@ from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.clock import Clock, SystemClock
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem
 from seglog_broker.storage.io.flushes import Flush, begin_flushes, run_flushes
-from seglog_broker.storage.log.batch_checks import RecordRules, check_records
-from seglog_broker.storage.log.recompression import Recompression, recompress
-from seglog_broker.storage.segment.segment import first_at
 from seglog_broker.workers.jobs import CLEANING
 from seglog_broker.workers.messages import BUG, AnswerT, JobKind, JobT, Progress, Tools, WorkerError
 from seglog_broker.workers.pool import Workers
-from seglog_protocol.record_batch import parse_header
 
 
 class InlineOffload(Offload):
@@ -25,6 +21,10 @@ class InlineOffload(Offload):
     With an autojumping mock clock, the loop would look idle while a thread works, and the clock would jump. Jobs use
     the broker's file system, so they work on a ``ForgetfulFileSystem``; they run at full speed, whatever their rate.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looks = InlineWorkers(FileSystem())  # for ``check_records``, ``find_record`` and ``recompress``: no files
 
     async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
         """See Offload."""
@@ -39,23 +39,9 @@ class InlineOffload(Offload):
 
     cold_read = maintenance = derivation = handshake = configuration = fsync
 
-    async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        check_records(parse_header(batch), batch, rules)
-
-    async def find_record(self, batch: bytes, timestamp: int, offset_min: int) -> tuple[int, int, int] | None:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        return first_at(parse_header(batch), batch, timestamp, offset_min)
-
-    async def recompress(self, batch: memoryview, wanted: Recompression, rules: RecordRules | None) -> bytearray:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        header = parse_header(batch)
-        if rules is not None:
-            check_records(header, batch, rules)
-        return recompress(header, batch, wanted)
+    async def _look_at_records(self, pool: Workers, kind: JobKind[JobT, AnswerT], job: JobT, batch: Buffer) -> AnswerT:
+        del pool
+        return await super()._look_at_records(self._looks, kind, job, batch)
 
     async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:
         """See Offload."""
