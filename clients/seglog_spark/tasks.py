@@ -36,7 +36,7 @@ REQUEST_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Written:
-    """The result of a task: rows, rows written before, and first and last offset by (topic, partition).
+    """The result of a task: rows, and how many of them were written before.
 
     ``content`` is the sum of the fingerprints of all rows of a batch job. ``expired_on_arrival`` counts, by topic, rows
     whose timestamps are past the topic's retention.
@@ -45,15 +45,7 @@ class Written:
     rows: int = 0
     skipped: int = 0
     content: int = 0
-    offsets: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     expired_on_arrival: Counter[str] = field(default_factory=Counter)
-
-    def add(self, topic: str, partition: int, first: int, count: int) -> None:
-        """Add ``count`` records at offset ``first`` and following; -1 if unknown."""
-        self.rows += count
-        if first >= 0:
-            known = self.offsets.get((topic, partition), (first, first))
-            self.offsets[topic, partition] = (min(known[0], first), max(known[1], first + count - 1))
 
     def add_content(self, content: int) -> None:
         """Add the sum of some rows' fingerprints."""
@@ -192,7 +184,7 @@ class Task:
                     left.append(sent)
                     failure = failure if failure is not None and not failure.retriable else result
                 else:
-                    self.written.add(sent.topic, sent.partition, result.offset, sent.rows[1] - sent.rows[0])
+                    self.written.rows += sent.rows[1] - sent.rows[0]
             if failure is not None:
                 pause, _ = retries.failed(failure, time.monotonic())
                 time.sleep(pause)

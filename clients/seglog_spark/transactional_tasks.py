@@ -187,7 +187,7 @@ class TransactionalTask(Task):
                 if piece.error is not None:
                     self._flush()  # which tells the first cause, and not that this one was not sent because of it
                     raise piece.error
-                self.written.add(self._target, piece.partition, piece.base_offset, piece.record_count)
+                self.written.rows += piece.record_count
 
     def _check_same_rows(self) -> None:
         """Raise OtherRowsError where the rows are others than this task committed before."""

@@ -10,7 +10,6 @@ import pytest
 import seglog
 from seglog.client import Client
 from seglog.directory.consumer import LogDirectory
-from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.isolation import Isolation
 from seglog_spark.catalog import Catalog, LocalCatalog
 from seglog_spark.filters import Wanted
@@ -36,7 +35,6 @@ from seglog_spark.transactional_tasks import prepare
 from tests.interop.golden import load_case, unpack
 from tests.processes import Daemon, daemon
 from tests.spark.fake_log import tp
-from tests.transactions import TransactionLog
 from tests.unit.clients.directory.files import batch_at, make_partition, write_segment
 
 if TYPE_CHECKING:
@@ -179,11 +177,6 @@ def test_only_what_is_durable_by_the_checkpoint_is_read_if_asked_for(tmp_path: P
     assert local.ends([tp("t-0")])[tp("t-0")].latest == 100
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LogDirectoryError, match="is not a directory on this machine"):
-        LocalCatalog(tmp_path / "gone")
-
-
 # --- Isolation --------------------------------------------------------------------------------------------------------
 
 
@@ -222,13 +215,6 @@ def test_a_stream_cannot_change_its_isolation(ledger: Path) -> None:
     plan = StreamPlan(LocalCatalog(ledger, isolation="read_committed"), parse_read_options(given, "stream"))
     with pytest.raises(DataLossError, match=r"up to offset 192, and its log ends at 162: .* began at read_uncommitted"):
         plan.next_end({tp("ledger-0"): 192}, is_limited=True)
-
-
-def test_no_time_leads_beyond_the_last_stable_offset(tmp_path: Path) -> None:
-    TransactionLog([("plain", 0, 2), ("data", 1, 2)]).write(make_partition(tmp_path))  # offset n at 1000 + n
-    times = {tp("t-0"): 1002}
-    assert LocalCatalog(tmp_path).find_times(times) == {tp("t-0"): 2}
-    assert LocalCatalog(tmp_path, isolation="read_committed").find_times(times) == {tp("t-0"): None}
 
 
 def test_spark_reads_committed_records(spark: "SparkSession", ledger: Path) -> None:

@@ -217,15 +217,16 @@ class _RecordRows(_Rows):
 
     def _headers(self) -> pa.Array:
         data = self.records.data
-        headers = decode_headers(self.records, self.first, self.last)
+        first_header, key_start, key_length, value_start, value_length = decode_headers(
+            self.records, self.first, self.last
+        )
         items = pa.StructArray.from_arrays(
             [
-                gather(data, headers.key_start, headers.key_length, pa.string()),
-                gather(data, headers.value_start, headers.value_length, pa.binary()),
+                gather(data, key_start, key_length, pa.string()),
+                gather(data, value_start, value_length, pa.binary()),
             ],
             fields=list(HEADER),
         )
-        first_header = headers.first_header
         return pa.Array.from_buffers(
             pa.list_(pa.field("element", HEADER)),
             len(first_header) - 1,
@@ -303,27 +304,15 @@ LOCKSTEP_MIN: Final = 16
 _VARINT_BYTES_MAX: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderColumns:
-    """The headers of some records, in order; arrays are int64.
+def decode_headers(
+    records: RecordColumns, first: int = 0, last: int | None = None
+) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+    """The headers of records [``first``, ``last``), in order; ``last`` None is the end. Arrays are int64.
 
-    ``first_header`` (one entry more than there are records) holds where those of each record begin and end. Positions
-    are byte positions in the records' ``data``; ``value_length`` is -1 for null.
+    The first array (one entry more than there are records) holds where those of each record begin and end; the others
+    are by header: the start and the length of its key, and of its value, as bytes of ``data``. A value's length is -1
+    for null.
     """
-
-    first_header: Int64s
-    key_start: Int64s
-    key_length: Int64s
-    value_start: Int64s
-    value_length: Int64s
-
-    def __len__(self) -> int:
-        """Number of headers."""
-        return len(self.key_start)
-
-
-def decode_headers(records: RecordColumns, first: int = 0, last: int | None = None) -> HeaderColumns:
-    """The headers of records [``first``, ``last``); ``last`` None is the end."""
     octets = Octets(records.data)
     counts, position = _numbers(octets, records.value_end[first:last])
     counts >>= 1
@@ -350,7 +339,7 @@ def decode_headers(records: RecordColumns, first: int = 0, last: int | None = No
             size, here = _number(records.data, here + (size >> 1))
             value_start[number], value_length[number] = here, -1 if size & 1 else size >> 1
             here += 0 if size & 1 else size >> 1
-    return HeaderColumns(first_header, key_start, key_length, value_start, value_length)
+    return first_header, key_start, key_length, value_start, value_length
 
 
 def _numbers(octets: Octets, position: Int64s) -> tuple[Int64s, Int64s]:

@@ -280,18 +280,11 @@ def _records(batch: bytes) -> RecordColumns:
 
 
 def _read(records: RecordColumns, first: int = 0, last: int | None = None) -> list[Headers]:
-    headers = decode_headers(records, first, last)
-    names = [
-        bytes(records.data[start : start + length]).decode()
-        for start, length in zip(headers.key_start.tolist(), headers.key_length.tolist(), strict=True)
+    edges, *fields = (numbers.tolist() for numbers in decode_headers(records, first, last))
+    pairs = [
+        (bytes(records.data[key : key + size]).decode(), None if length < 0 else bytes(records.data[at : at + length]))
+        for key, size, at, length in zip(*fields, strict=True)
     ]
-    values = [
-        None if length < 0 else bytes(records.data[start : start + length])
-        for start, length in zip(headers.value_start.tolist(), headers.value_length.tolist(), strict=True)
-    ]
-    assert len(headers) == len(names)
-    edges = headers.first_header.tolist()
-    pairs = list(zip(names, values, strict=True))
     return [tuple(pairs[start:stop]) for start, stop in pairwise(edges)]
 
 

@@ -229,15 +229,6 @@ def test_checkpoints_say_where_a_log_begins_and_what_is_durable(directory: Path,
     assert files.ends().earliest == 1
 
 
-def test_a_time_leads_to_the_first_record_at_or_after_it(directory: Path, tmp_path: Path) -> None:
-    write_segment(directory, [batch_at(0, 3), batch_at(3, 3)], 0)
-    write_segment(directory, [batch_at(6, 3)], 6)
-    files = LogDirectory(tmp_path).partition("t", 0)
-    for offset in range(9):
-        assert files.find_time(offset * SECOND_MS) == files.find_time(offset * SECOND_MS - 1) == offset
-    assert files.find_time(9 * SECOND_MS) is None
-
-
 # --- Holes ------------------------------------------------------------------------------------------------------------
 
 
@@ -517,13 +508,9 @@ def test_no_time_beyond_the_last_stable_offset_is_found(tmp_path: Path) -> None:
             assert consumer.positions() == {0: 2}
 
 
-@pytest.mark.parametrize("has_indexes", [True, False])
-def test_kafkas_directory_is_read_as_kafka_reads_it_at_both_isolations(tmp_path: Path, has_indexes: bool) -> None:
+def test_kafkas_directory_is_read_as_kafka_reads_it_at_both_isolations(tmp_path: Path) -> None:
     case = load_case("transactions")
     unpack(case, tmp_path)
-    if not has_indexes:
-        for index in tmp_path.glob(f"*/*{TXN_INDEX_SUFFIX}"):
-            index.unlink()
     for name, answers in case.answered.items():
         if not answers:
             continue
