@@ -79,6 +79,13 @@ class ForgetfulFileSystem(Script, filesystem.FileSystem):
         """Paths of all open files, maps and locks, in the order in which they were opened."""
         return list(self.handles.values())
 
+    @property
+    def used(self) -> int:
+        """The bytes of all files that have a name or are open."""
+        nodes = {node for _, node in walk(self.disk.root)}
+        nodes |= {handle.inode for handle in self.handles if isinstance(handle, _ForgetfulFile) and handle.inode}
+        return sum(len(node.content) for node in nodes if isinstance(node, Inode))
+
     def load(self, content: Mapping[str, bytes]) -> None:
         """Add synced files, and the directories they need; ``directory/`` adds an empty one."""
         for path, data in content.items():
@@ -91,7 +98,6 @@ class ForgetfulFileSystem(Script, filesystem.FileSystem):
             if not path.endswith("/"):
                 assert parts[-1] not in directory.entries, f"{path} is already there"
                 directory.entries[parts[-1]] = directory.durable[parts[-1]] = Inode(self.now_ms, data)
-                self.disk.used += len(data)
 
     def snapshot(self) -> dict[str, bytes]:
         """Every file as a reader sees it, and every empty directory as ``directory/``, by absolute path."""
@@ -105,7 +111,7 @@ class ForgetfulFileSystem(Script, filesystem.FileSystem):
 
     def limit_free_bytes(self, free: int | None) -> None:
         """Leave so many bytes free; writes use all of them before they raise ENOSPC. None removes the limit."""
-        self.disk.capacity = None if free is None else self.disk.used + free
+        self.disk.capacity = None if free is None else self.used + free
 
     def limit_free_inodes(self, free: int | None) -> None:
         """Allow so many more files and directories before ENOSPC. None removes the limit."""
@@ -208,7 +214,6 @@ class ForgetfulFileSystem(Script, filesystem.FileSystem):
         if name in directory.entries:
             raise os_error(errno.EEXIST, new)
         self.begin("link", path, new)
-        inode.links += 1
         self.disk.change((NameChange(directory, name, None, inode),), self.now_ms)
 
     def unlink(self, path: str) -> None:
@@ -269,8 +274,7 @@ class ForgetfulFileSystem(Script, filesystem.FileSystem):
     def free_bytes(self, path: str) -> int:
         """What ``limit_free_bytes`` left, less what was written since."""
         self._find(path)
-        disk = self.disk
-        return UNLIMITED_FREE_BYTES if disk.capacity is None else max(0, disk.capacity - disk.used)
+        return UNLIMITED_FREE_BYTES if self.disk.capacity is None else max(0, self.disk.capacity - self.used)
 
     def total_bytes(self, path: str) -> int:
         """The capacity; without a limit as ``free_bytes``."""
@@ -342,9 +346,8 @@ class _ForgetfulFile(filesystem.File):
     def __init__(self, fs: ForgetfulFileSystem, path: str, inode: Inode, *, writable: bool) -> None:
         self._fs = fs
         self.path = path
-        self._inode: Inode | None = inode
+        self.inode: Inode | None = inode
         self._writable = writable
-        inode.handles += 1
 
     def fileno(self) -> int:
         raise os_error(errno.EBADF, self.path)  # there is no descriptor: callers fall back to pread
@@ -370,7 +373,9 @@ class _ForgetfulFile(filesystem.File):
         limit = fs.begin("pwritev", self.path, position, len(data))
         if limit is not None:
             data = data[:limit]
-        room = fs.disk.room_for(inode, position, len(data))
+        room = len(data)
+        if fs.disk.capacity is not None and position + room > len(inode.content):  # overwriting needs no space
+            room = max(0, min(room, len(inode.content) + max(0, fs.disk.capacity - fs.used) - position))
         if data and not room:
             raise os_error(errno.ENOSPC, self.path)
         fs.disk.write(inode, data[:room], position, fs.now_ms)
@@ -415,17 +420,15 @@ class _ForgetfulFile(filesystem.File):
         self._open_inode()
 
     def close(self) -> None:
-        if self._inode is not None:
-            inode, self._inode = self._inode, None
-            inode.handles -= 1
+        if self.inode is not None:
+            self.inode = None
             del self._fs.handles[self]
-            self._fs.disk.free_if_unused(inode)
 
     def _open_inode(self, *, to_write: bool = False) -> Inode:
         self._fs.check_running()
-        if self._inode is None or (to_write and not self._writable):
+        if self.inode is None or (to_write and not self._writable):
             raise os_error(errno.EBADF, self.path)
-        return self._inode
+        return self.inode
 
 
 class _ForgetfulMap(filesystem.Map):

@@ -44,7 +44,7 @@ class _Truncate(NamedTuple):
 class Inode:
     """A file's content. ``_pending`` are the changes from ``_durable`` to ``content``, less what a failed sync lost."""
 
-    __slots__ = ("_durable", "_pending", "content", "evicted", "handles", "links", "mtime_ms", "version")
+    __slots__ = ("_durable", "_pending", "content", "evicted", "mtime_ms", "version")
 
     def __init__(self, mtime_ms: int, content: bytes | bytearray = b"") -> None:
         """A synced file with this content."""
@@ -52,8 +52,6 @@ class Inode:
         self.mtime_ms = mtime_ms
         self.version = 0
         self.evicted = False
-        self.links = 1
-        self.handles = 0
         self._durable = bytearray(content)
         self._pending: list[_Write | _Truncate] = []
 
@@ -91,7 +89,7 @@ class Inode:
         """A copy with the same unsynced changes, without open handles."""
         copy = Inode(self.mtime_ms)
         copy.content, copy._durable, copy._pending = self.content[:], self._durable[:], self._pending[:]
-        copy.evicted, copy.links = self.evicted, self.links
+        copy.evicted = self.evicted
         return copy
 
     def after_power_cut(self, dice: random.Random | None, kept_share: float) -> "Inode":
@@ -137,20 +135,18 @@ Step = tuple[NameChange, ...]
 class Disk:
     """The tree, its unsynced steps, and its capacity.
 
-    ``capacity`` and ``used`` are bytes of file content; ``inodes_max`` is the limit on files and directories.
+    ``capacity`` is bytes of file content; ``inodes_max`` is the limit on files and directories.
     """
 
     def __init__(self, root: Directory, pending: list[Step], capacity: int | None = None) -> None:
         self.root = root
         self.capacity = capacity
         self.inodes_max: int | None = None
-        self.used = sum(len(node.content) for node in {node for _, node in walk(root)} if isinstance(node, Inode))
         self._pending = pending
 
     def write(self, inode: Inode, data: bytes, position: int, now_ms: int) -> None:
         """Write to a file; the caller has checked that it fits."""
         if data:
-            self.used += max(0, position + len(data) - len(inode.content))
             inode.write(data, position)
             inode.mtime_ms = now_ms
 
@@ -158,14 +154,7 @@ class Disk:
         """Change a file's size; zeros added at its end use space, but are never refused."""
         inode.mtime_ms = now_ms
         if size != len(inode.content):
-            self.used += size - len(inode.content)
             inode.truncate(size)
-
-    def room_for(self, inode: Inode, position: int, size: int) -> int:
-        """How many of ``size`` bytes at ``position`` fit; overwriting needs no space."""
-        if self.capacity is None or position + size <= len(inode.content):
-            return size
-        return max(0, min(size, len(inode.content) + max(0, self.capacity - self.used) - position))
 
     @property
     def inodes_used(self) -> int:
@@ -178,16 +167,6 @@ class Disk:
             _set(change.directory.entries, change)
             change.directory.mtime_ms = now_ms
         self._pending.append(step)
-        for change in step:
-            lost = change.before
-            if isinstance(lost, Inode) and all(lost is not other.after for other in step):  # replaced, not moved
-                lost.links -= 1
-                self.free_if_unused(lost)
-
-    def free_if_unused(self, inode: Inode) -> None:
-        """Free the space of a file that has neither a name nor a handle."""
-        if not inode.links and not inode.handles:
-            self.used -= len(inode.content)
 
     def sync(self, directory: Directory) -> None:
         """Sync a directory's names, and those of directories that share a rename with it."""
@@ -282,9 +261,7 @@ def _after_power_cut(root: Directory, pending: list[Step], dice: random.Random |
     def left(node: Node) -> Node:
         if isinstance(node, Directory):
             return left_directory(node)
-        if node in files:
-            files[node].links += 1
-        else:
+        if node not in files:
             files[node] = node.after_power_cut(dice, bytes_share)
         return files[node]
 

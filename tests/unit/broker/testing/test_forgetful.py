@@ -335,7 +335,7 @@ class DiskAgainstDictionaries(RuleBasedStateMachine):
     @invariant()
     def a_reader_sees_what_was_written(self) -> None:
         assert self.fs.snapshot() == self.visible() == self.fs.found_after(forgetful.PROCESS_KILL).snapshot()
-        assert self.fs.disk.used == sum(map(len, self.visible().values()))
+        assert self.fs.used == sum(map(len, self.visible().values()))
 
     @invariant()
     def a_power_cut_leaves_what_was_synced(self) -> None:
