@@ -80,17 +80,6 @@ async def test_the_next_requests_of_an_api_fail_and_the_others_do_not(kit: WireK
         assert faults.pending == []
 
 
-async def test_what_fails_is_not_served(kit: WireKit) -> None:
-    async with faulty_wire(kit) as (served, faults):
-        failing(faults, kit, "append")
-        peer = await served.connect()
-        await peer.send(peer.append(), peer.append())
-        first, second = await peer.receive_all(2)
-        assert (first.value, second.value) == (None, 0)
-        assert served.broker.partitions[TOPIC, 0].log.log_end_offset == 1
-        assert sum(served.broker.metrics.request_errors.values()) == 1
-
-
 async def test_the_failure_of_an_append_is_answered_in_its_place(kit: WireKit) -> None:
     """It does not overtake the appends before it, which wait for the disk, nor do those behind it."""
     async with faulty_wire(kit) as (served, faults):
@@ -104,6 +93,8 @@ async def test_the_failure_of_an_append_is_answered_in_its_place(kit: WireKit) -
         await peer.send(peer.append(), peer.append("disk"), peer.append("os"))
         got = await peer.receive_all(3)
         assert [(response.number, response.value) for response in got] == [(2, None), (3, 1), (4, 2)]
+        assert served.broker.partitions[TOPIC, 0].log.log_end_offset == 3, "what fails is not served"
+        assert sum(served.broker.metrics.request_errors.values()) == 2
         assert [fault.call.count("another") for fault in faults.pending] == [1]
 
 
@@ -348,28 +339,6 @@ async def test_every_native_api_fails_by_its_name_with_each_thing_that_it_names_
             assert all(isinstance(result.error, DiskFullError) for result in results)
 
 
-async def test_without_a_fault_the_bytes_are_the_same(kit: WireKit) -> None:
-    async def answers(faults: RequestFaults | None) -> bytes:
-        async with serving_wire(kit._replace(serve=partial(kit.serve, faults=faults))) as served:
-            peer = await served.connect()
-            kinds = [
-                peer.append("os"),
-                peer.fetch(0),
-                peer.query(),
-                peer.append("os"),
-                peer.append("os"),
-                peer.fetch(1),
-            ]
-            for frame in kinds:
-                await peer.send(frame)
-                await served.connection_of(peer)
-            await peer.stream.send_eof()
-            topic_id = served.broker.directory.registry.topics[TOPIC].id  # another each time
-            return (await peer.rest()).replace(topic_id.encode(), b"")
-
-    assert await answers(RequestFaults()) == await answers(None) != b""
-
-
 # --- Names ------------------------------------------------------------------------------------------------------------
 
 
@@ -433,12 +402,6 @@ async def test_what_is_no_name_or_number_is_a_type_error(ask: Callable[[Any], ob
     assert faults.pending == []
 
 
-@pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
-async def test_a_delay_is_a_number_of_seconds(wrong: float) -> None:
-    with pytest.raises(ValueError, match="a delay is a number of seconds"):
-        RequestFaults().delay(wrong)
-
-
 async def test_a_fault_is_asked_for_at_least_once_and_so_many_wait() -> None:
     faults = RequestFaults()
     for wrong in (0, -1):
@@ -446,6 +409,9 @@ async def test_a_fault_is_asked_for_at_least_once_and_so_many_wait() -> None:
             faults.fail_next("Produce", "REQUEST_TIMED_OUT", wrong)
         with pytest.raises(ValueError, match="at least once"):
             faults.delay(1, times=wrong)
+    for seconds in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="a delay is a number of seconds"):
+            faults.delay(seconds)
     for _ in range(request_faults.FAULTS_MAX):
         faults.fail_next("Produce", ErrorCode.REQUEST_TIMED_OUT)
     with pytest.raises(ValueError, match=r"heal\(\) ends them"):

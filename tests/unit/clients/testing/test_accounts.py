@@ -78,10 +78,6 @@ def names(broker: Broker) -> list[str]:
 @TLS
 @KINDS
 def test_those_with_an_account_get_in_on_both_wires_and_others_do_not(kind: dict[str, Any], tls: bool) -> None:
-    assert_who_gets_in(kind, tls)
-
-
-def assert_who_gets_in(kind: dict[str, Any], tls: bool) -> None:
     with Broker(**kind, users={"alice": SECRET}, tls=tls) as broker:
         broker.create_topic("t")
         assert broker.server == f"seglog{'s' * tls}://{broker.address}"
@@ -226,11 +222,7 @@ def test_a_login_fails_when_a_test_asks_for_it(broker: Broker) -> None:
         ({"users": SECRET}, TypeError, "users are passwords by their names"),
         ({"users": {"alice": None}}, ValueError, "is text"),
         ({"users": {"alice": ""}}, ValueError, "must not be empty"),
-        ({"users": {"alice": SECRET.encode()}}, ValueError, "is text"),
         ({"users": {"alice": f"{SECRET}\u00a0"}}, ValueError, "the password of 'alice': SASLprep changes"),
-        ({"users": {"alice": f"{SECRET}\ud800"}}, ValueError, "the password of 'alice': SASLprep forbids"),
-        ({"users": {"alice": SECRET * 100}}, ValueError, "the password of 'alice': it has more than 1,024 bytes"),
-        ({"users": {"": SECRET}}, ValueError, "cannot name an account: it is empty"),
         ({"users": {"\uff41": SECRET}}, ValueError, "cannot name an account: SASLprep"),
         ({"users": {7: SECRET}}, TypeError, "is text, not 7"),
         ({"users": {ADMINISTRATOR: SECRET}}, ValueError, "the broker itself"),
@@ -332,9 +324,6 @@ def test_settings_for_a_client_of_kafka_go_to_another_process(broker: Broker) ->
     config = pickle.loads(pickle.dumps(broker.kafka_config("alice")))
     assert config["sasl_plain_password"] == f"{config['sasl_plain_password']}" == SECRET
     assert SECRET not in repr(config)
-
-
-# --- Nothing stays ----------------------------------------------------------------------------------------------------
 
 
 # --- From an event loop -----------------------------------------------------------------------------------------------
