@@ -343,10 +343,3 @@ def test_a_pipe_that_another_program_made_non_blocking_is_waited_for(pipe: Pipe)
     queue.write("the end\n")
     lines = read_until(reader, "the end\n")
     assert [int(line.split()[0]) for line in lines[:-1]] == list(range(count))
-
-
-def test_draining_to_a_reader_that_is_stuck_ends(pipe: Pipe) -> None:
-    queue = pipe.queue
-    for number in range(2 * PIPE_BYTES // len(LINE)):
-        queue.write(numbered(number))
-    queue.drain(0.01)
