@@ -15,6 +15,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka import apis
 from seglog_broker.listeners.kafka.context import Api, Endpoint, RequestContext
+from seglog_broker.listeners.kafka.error_responses import error_response
 from seglog_broker.listeners.kafka.slow_requests import Responses, SlowRequests
 from seglog_broker.listeners.native.replies import queue_reply
 from seglog_broker.listeners.request_errors import as_seglog_error
@@ -144,7 +145,7 @@ class CarriedRequest(Responses):
             return
         if response is not None:
             self.queue(header, response)
-        elif api.refuse is None:
+        elif not api.waits:
             connection.job = partial(slow.handle, api, context, header, request)
         else:
             connection.job = partial(self._begin_wait, request)
@@ -167,15 +168,14 @@ class CarriedRequest(Responses):
         """Serve it until its peer leaves, or the connection is to end."""
         api = self._kind
         assert api.handle is not None
-        assert api.refuse is not None
         response: Response | None = None
         begun.set()
         try:
             with scope:
                 response = await api.handle(self._context, request)
             if response is None and self._beside.stop_reason:
-                stopping = errors.CoordinatorNotAvailableError(self._beside.stop_reason)
-                response = api.refuse(self._context, request, stopping)
+                code, why = ErrorCode.COORDINATOR_NOT_AVAILABLE, self._beside.stop_reason
+                response = error_response(request, self._header.version, code, why)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self.give_up(api.name, error)
             await flush(self._connection.sender)

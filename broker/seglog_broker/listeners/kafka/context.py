@@ -117,9 +117,8 @@ class Api(NamedTuple):
     """Synchronous handler; returns None to defer to ``handle``."""
     handle: Callable[[RequestContext, Any], Awaitable[Response]] | None = None
     """Asynchronous handler, run in the connection's task."""
-    refuse: Callable[[RequestContext, Any, SeglogError], Response] | None = None
-    """Makes an error response. Given where ``handle`` may wait for minutes: it is cancelled when the client disconnects
-    or the broker stops, which is answered by this."""
+    waits: bool = False
+    """True if ``handle`` may wait for minutes: it is cancelled when the client disconnects or the broker stops."""
     begins: bool = False
     """True if ``handle`` has a task take over before it waits for more than a ``Signal``: it may begin without one."""
     repeats: Repeats | None = None

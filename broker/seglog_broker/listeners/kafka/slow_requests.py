@@ -336,7 +336,6 @@ class SlowRequests:
         """Serve a request that may wait for minutes: until its peer leaves, or the connection is to end."""
         await flush(self._connection.sender)
         assert api.handle is not None
-        assert api.refuse is not None
         try:
             response = await wait_for(self._connection, partial(api.handle, context, request), until_stop=True)
         except Exception as error:  # noqa: BLE001 - logged; those before it are answered
@@ -345,8 +344,7 @@ class SlowRequests:
         if response is not None:
             await self._responses.send(header, response)
         elif self._responses.stop_reason is not None:
-            refusal = errors.CoordinatorNotAvailableError(self._responses.stop_reason)
-            self._responses.queue(header, api.refuse(context, request, refusal))
+            await self.refuse(header, request, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._responses.stop_reason)
 
 
 ERRORS_HELD_SECONDS: Final = 0.1

@@ -394,7 +394,7 @@ class KafkaWire(Wire):
             work = api.handle(self._context(header), request)
             self._begun.begin(work, partial(self._answer, api, header))
             return
-        handle = self._slow.handle if api.refuse is None else self._slow.handle_waiting
+        handle = self._slow.handle if not api.waits else self._slow.handle_waiting
         connection.job = partial(handle, api, self._context(header), header, request)
 
     def _answer(self, api: Api, header: kafka.RequestHeader, begun: Begun[Response]) -> None:

@@ -14,7 +14,6 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.wire import READ_AT_ONCE_BYTES
 from seglog_broker.listeners.native.wire import NativeWire
 from seglog_broker.listeners.serving import serve_kafka
-from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages, read_response, write_request
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request
@@ -83,15 +82,9 @@ class Waiting:
             raise
         return messages.DescribeConfigsResponse(throttle_time_ms=1)
 
-    def refuse(
-        self, _context: RequestContext, _request: Request, error: SeglogError
-    ) -> messages.DescribeConfigsResponse:
-        cls = messages.DescribeConfigsResponse.DescribeConfigsResult
-        return messages.DescribeConfigsResponse(results=[cls(error_code=error.kafka_code, error_message=error.message)])
-
     async def serve(self, served: Listening, peer: Peer) -> None:
         """Have it serve the requests of a connection."""
-        api = Api(DESCRIBE, "DescribeConfigs", range(1, 5), handle=self.handle, refuse=self.refuse)
+        api = Api(DESCRIBE, "DescribeConfigs", range(1, 5), handle=self.handle, waits=True)
         (await carried_of(served, peer)).apis = {DESCRIBE: api}
 
 
@@ -176,7 +169,7 @@ async def test_a_handler_that_fails_is_answered_and_the_connection_goes_on(at_on
     async with real() as served:
         peer = await served.greeted()
         api = APIS[DESCRIBE]
-        broken = api._replace(handle_now=fail) if at_once else api._replace(handle=fail_later, refuse=fail)
+        broken = api._replace(handle_now=fail) if at_once else api._replace(handle=fail_later, waits=True)
         (await carried_of(served, peer)).apis = {DESCRIBE: broken}
         for number in range(2):
             assert code_of(await peer.ask(number, KafkaRequest(), payload_of(configs("jobs")))) == "KAFKA_STORAGE_ERROR"

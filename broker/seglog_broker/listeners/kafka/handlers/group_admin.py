@@ -26,7 +26,7 @@ ShareGroupDescribe
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from seglog_broker.coordinators.groups.consumer_description import (
     ConsumerGroupDescription,
@@ -162,6 +162,8 @@ NAME_COST: Final = 0.2
 """Names of topics, or numbers of partitions, that cost as much as a part of a response."""
 
 
+DescribedT = TypeVar("DescribedT", messages.ConsumerGroupDescribeResponse, messages.ShareGroupDescribeResponse)
+
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
@@ -171,8 +173,7 @@ async def consumer_group_describe(
 ) -> messages.ConsumerGroupDescribeResponse:
     """Groups of the consumer protocol with their members. Any other is GROUP_ID_NOT_FOUND."""
     response = messages.ConsumerGroupDescribeResponse()
-    await _describe_each(context, request, response, context.groups.describe_consumer, _consumer_member)
-    return response
+    return await _describe_each(context, request, response, context.groups.describe_consumer)
 
 
 async def share_group_describe(
@@ -180,17 +181,15 @@ async def share_group_describe(
 ) -> messages.ShareGroupDescribeResponse:
     """Share groups with their members. Any other is GROUP_ID_NOT_FOUND."""
     response = messages.ShareGroupDescribeResponse()
-    await _describe_each(context, request, response, context.groups.describe_share, _share_member)
-    return response
+    return await _describe_each(context, request, response, context.groups.describe_share)
 
 
 async def _describe_each(
     context: RequestContext,
     request: messages.ConsumerGroupDescribeRequest | messages.ShareGroupDescribeRequest,
-    response: Any,
+    response: DescribedT,
     find: Callable[[str], ConsumerGroupDescription],
-    member_of: Callable[[ConsumerMemberDescription], Any],
-) -> None:
+) -> DescribedT:
     turns = Turns(context.turn)
     for name in dict.fromkeys(request.group_ids):
         await turns.spend(TOPIC_COST)
@@ -201,7 +200,7 @@ async def _describe_each(
             found = find(name)
             for member in found.members:
                 await _reserve_member(context, turns, member)
-                described.members.append(member_of(member))
+                described.members.append(_described_member(response, member))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             described.members = []
             described.error_code, described.error_message = group_failure(error, type(request).__name__)
@@ -213,6 +212,7 @@ async def _describe_each(
         described.authorized_operations = cluster.authorized(
             context, cluster.GROUP_OPERATIONS, asked=request.include_authorized_operations
         )
+    return response
 
 
 async def _reserve_member(context: RequestContext, turns: Turns, member: ConsumerMemberDescription) -> None:
@@ -225,32 +225,23 @@ async def _reserve_member(context: RequestContext, turns: Turns, member: Consume
     )
 
 
-def _consumer_member(member: ConsumerMemberDescription) -> messages.ConsumerGroupDescribeResponse.Member:
-    return messages.ConsumerGroupDescribeResponse.Member(
-        member_id=member.member_id,
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
-        member_epoch=member.epoch,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=list(member.topics),
-        subscribed_topic_regex=member.regex,
-        assignment=_assignment(messages.ConsumerGroupDescribeResponse, member.assigned),
-        target_assignment=_assignment(messages.ConsumerGroupDescribeResponse, member.target),
-        member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
-    )
-
-
-def _share_member(member: ConsumerMemberDescription) -> messages.ShareGroupDescribeResponse.Member:
-    return messages.ShareGroupDescribeResponse.Member(
+def _described_member(response: DescribedT, member: ConsumerMemberDescription) -> Any:
+    """A member in such a response: what one of a share group has, and more for the consumer protocol."""
+    described: Any = response.Member(
         member_id=member.member_id,
         rack_id=member.rack_id,
         member_epoch=member.epoch,
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
-        assignment=_assignment(messages.ShareGroupDescribeResponse, member.assigned),
+        assignment=_assignment(response, member.assigned),
     )
+    if isinstance(response, messages.ConsumerGroupDescribeResponse):
+        described.instance_id = member.instance_id
+        described.subscribed_topic_regex = member.regex
+        described.target_assignment = _assignment(response, member.target)
+        described.member_type = _CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER
+    return described
 
 
 def _assignment(response: Any, topics: Iterable[PartitionsOfTopic]) -> Any:

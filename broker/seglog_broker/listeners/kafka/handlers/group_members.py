@@ -348,10 +348,10 @@ async def share_group_heartbeat(
 
 APIS: Final = (
     Api(10, "FindCoordinator", range(7), find_coordinator, find_coordinators),
-    Api(11, "JoinGroup", range(10), None, join_group, lambda c, r, e: _joined(c, JoinResult(r.member_id, error=e))),
+    Api(11, "JoinGroup", range(10), handle=join_group, waits=True),
     Api(12, "Heartbeat", range(5), heartbeat, repeats=Repeats()),
     Api(13, "LeaveGroup", range(6), handle=leave_group),
-    Api(14, "SyncGroup", range(6), handle=sync_group, refuse=lambda _, __, e: _synced(SyncResult(error=e))),
+    Api(14, "SyncGroup", range(6), handle=sync_group, waits=True),
     Api(68, "ConsumerGroupHeartbeat", range(2), handle=consumer_group_heartbeat, is_carried=True),
     Api(76, "ShareGroupHeartbeat", range(1, 2), handle=share_group_heartbeat, is_carried=True),
 )

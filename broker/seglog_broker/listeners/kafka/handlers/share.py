@@ -19,7 +19,7 @@ from seglog_broker.coordinators.coordinator_runtime import Waiting
 from seglog_broker.coordinators.groups.share import MEMBER_ID_CHARACTERS_MAX
 from seglog_broker.coordinators.share.in_flight import RENEW, Acknowledgement
 from seglog_broker.listeners.kafka.context import Api, RequestContext
-from seglog_broker.listeners.kafka.errors import Failure, error_code, error_message, failure_of
+from seglog_broker.listeners.kafka.errors import Failure, failure_of
 from seglog_broker.partitions.scheduler import Spread
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -222,14 +222,7 @@ def _failure(context: RequestContext, place: Place, error: SeglogError) -> Failu
     return failure_of(error, "ShareFetch")
 
 
-def _refusing(cls: Any) -> Any:
-    return lambda _context, _request, error: cls(error_code=error_code(error), error_message=error_message(error))
-
-
-_REFUSE_FETCH: Final = _refusing(messages.ShareFetchResponse)
-_REFUSE: Final = _refusing(messages.ShareAcknowledgeResponse)
-
 APIS: Final = (
-    Api(78, "ShareFetch", range(1, 3), None, share_fetch, _REFUSE_FETCH, begins=True, is_carried=True),
-    Api(79, "ShareAcknowledge", range(1, 3), None, share_acknowledge, _REFUSE, begins=True, is_carried=True),
+    Api(78, "ShareFetch", range(1, 3), handle=share_fetch, waits=True, begins=True, is_carried=True),
+    Api(79, "ShareAcknowledge", range(1, 3), handle=share_acknowledge, waits=True, begins=True, is_carried=True),
 )
