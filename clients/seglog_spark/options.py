@@ -459,12 +459,13 @@ class _Given:
         for name, owner in (("passwordFile", "user"), ("mechanism", "user"), ("key", "certificate")):
             if name in given and owner not in given:
                 raise OptionError(f"{name} belongs to the option {owner}, which is not set")
-        mechanism = given.get("mechanism", "").upper() or None
-        if mechanism is not None and mechanism not in MECHANISMS[:-1]:
-            raise OptionError(f"mechanism is {' or '.join(MECHANISMS[:-1])}, not {given['mechanism']!r}")
-        tls = self.boolean("tls", False) if "tls" in given else None
-        typed: dict[str, Any] = given | {"mechanism": mechanism, "tls": tls}
-        return SecuredServer(address, *map(typed.get, SECURITY_OPTIONS))
+        if (mechanism := given.get("mechanism")) is not None:
+            given["mechanism"] = mechanism.upper()
+            if given["mechanism"] not in MECHANISMS[:-1]:
+                raise OptionError(f"mechanism is {' or '.join(MECHANISMS[:-1])}, not {mechanism!r}")
+        if "tls" in given:
+            given["tls"] = str(self.boolean("tls", False)).lower()
+        return SecuredServer(address, given)
 
     def _address(self) -> str:
         """HOST:PORT of the broker, with its scheme if it was given one."""

@@ -5,7 +5,8 @@ each machine names it.
 """
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from seglog.cli.arguments import Options
@@ -18,42 +19,33 @@ SECURITY_OPTIONS: Final = ("user", "passwordFile", "mechanism", "tls", "ca", "ce
 
 @dataclass(frozen=True, slots=True)
 class SecuredServer:
-    """A broker at ``address`` that wants TLS or an account. Paths are those of each machine that connects."""
+    """A broker at ``address`` that wants TLS or an account, by ``options``: those of SECURITY_OPTIONS that are set.
+
+    Paths are those of each machine that connects.
+    """
 
     address: str
-    user: str | None = None
-    password_file: str | None = None
-    mechanism: str | None = None
-    tls: bool | None = None
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.address
 
     def keywords(self) -> dict[str, Any]:
         """Those of ``seglog.connect``, on this machine. Raises ValueError for what does not fit together."""
-        password_file = self.password_file
-        if self.user is not None and password_file is None:
+        user, password_file, mechanism, says_tls, ca, certificate, key = map(self.options.get, SECURITY_OPTIONS)
+        if user is not None and password_file is None:
             password_file = os.environ.get(PASSWORD_VARIABLE)
             if not password_file:
                 raise ValueError(
-                    f"user {self.user} needs the option passwordFile, a file on every machine that connects, or "
+                    f"user {user} needs the option passwordFile, a file on every machine that connects, or "
                     f"{PASSWORD_VARIABLE} in the environment of each"
                 )
-        tls: bool | Tls | None = self.tls
-        if self.ca or self.certificate or self.key:
-            if self.tls is False:
+        tls: bool | Tls | None = None if says_tls is None else says_tls == "true"
+        if ca or certificate or key:
+            if tls is False:
                 raise ValueError("tls is false, and ca, certificate and key are for a connection with TLS")
-            tls = Tls(self.ca, self.certificate, self.key)
-        return {"user": self.user, "password_file": password_file, "mechanism": self.mechanism, "tls": tls}
-
-    def options(self) -> dict[str, str]:
-        """Those of ``format("seglog")``, without ``servers``."""
-        tls = None if self.tls is None else str(self.tls).lower()
-        values = (self.user, self.password_file, self.mechanism, tls, self.ca, self.certificate, self.key)
-        return {name: value for name, value in zip(SECURITY_OPTIONS, values, strict=True) if value is not None}
+            tls = Tls(ca, certificate, key)
+        return {"user": user, "password_file": password_file, "mechanism": mechanism, "tls": tls}
 
 
 Server = str | SecuredServer
@@ -62,7 +54,7 @@ Server = str | SecuredServer
 
 def options_of(server: Server) -> dict[str, str]:
     """The options of ``format("seglog")`` that lead to a broker."""
-    return {"servers": str(server)} | ({} if isinstance(server, str) else server.options())
+    return {"servers": str(server)} | ({} if isinstance(server, str) else dict(server.options))
 
 
 def server_of(options: Options) -> Server:
@@ -75,5 +67,9 @@ def server_of(options: Options) -> Server:
         raise UsageError(
             "a job's executors read the password from a file: give --password-file, or SEGLOG_PASSWORD_FILE"
         )
-    files = {name: getattr(tls, name) for name in ("ca", "certificate", "key")} if isinstance(tls, Tls) else {}
-    return SecuredServer(options.server, tls=tls if isinstance(tls, bool) else None, **security, **files)
+    given = {"passwordFile": security.pop("password_file", None), **security}
+    if isinstance(tls, Tls):
+        given |= {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
+    elif tls is not None:
+        given["tls"] = str(tls).lower()
+    return SecuredServer(options.server, {name: str(text) for name, text in given.items() if text is not None})

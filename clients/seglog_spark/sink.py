@@ -13,7 +13,6 @@ is.
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,12 +83,6 @@ class _Writer:
     def check_tasks(self, context: TaskContext, marks: MarksTopic, query: str, epoch: int) -> None:
         """Raise an error where the rows may be in other tasks than when they were written before."""
 
-    @contextmanager
-    def marks(self) -> Iterator[MarksTopic]:
-        """The topic in which the driver records finished epochs."""
-        with connect(self.options.server) as client:
-            yield MarksTopic(client, self.options)
-
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """A batch write."""
@@ -106,7 +99,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if job is None or not written or self.options.guarantee == "exactly-once":
             return  # with exactly-once the tasks have noted what they wrote
         content = Content(sum(w.rows for w in written), sum(w.content for w in written) % MODULUS)
-        with self.marks() as marks:
+        with connect(self.options.server) as client:
+            marks = MarksTopic(client, self.options)
             before = marks.finished(job)
             if before is None:
                 marks.finish(job, 0, content)
@@ -150,8 +144,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         warn_of_expired(_written(messages))
         query = next((message.query for message in messages if isinstance(message, Committed)), None)
         if query is not None and self.options.guarantee == "effectively-once":
-            with self.marks() as marks:
-                marks.finish(query, batchId)
+            with connect(self.options.server) as client:
+                MarksTopic(client, self.options).finish(query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing: appended records stay in the log, and are found when the micro-batch is run again."""

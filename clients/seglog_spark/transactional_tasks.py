@@ -120,7 +120,7 @@ class TransactionalTask(Task):
         if self._producer is None:
             self._check_same_rows()
             return self.written
-        self._flush()
+        self._producer.flush()
         self._settle()
         note = Note(
             self._writing.epoch, self.written.rows, self._topic_id, self.written.content if self.is_job else None
@@ -175,17 +175,13 @@ class TransactionalTask(Task):
         self._note = note if note is not None and note.topic_id == self._topic_id else None
         self.is_done = self._note is not None and self._note.epoch >= self._writing.epoch
 
-    def _flush(self) -> None:
-        """Wait until all batches are acknowledged. Raises DeliveryFailed."""
-        assert self._producer is not None
-        self._producer.flush()
-
     def _settle(self) -> None:
         """Note the results of the oldest batches. Raises the error of one that was refused."""
-        while self._sent and self._sent[0].is_resolved:
+        while self._producer is not None and self._sent and self._sent[0].is_resolved:
             for piece in self._sent.popleft().pieces():
                 if piece.error is not None:
-                    self._flush()  # which tells the first cause, and not that this one was not sent because of it
+                    # which tells the first cause, and not that this one was not sent because of it
+                    self._producer.flush()
                     raise piece.error
                 self.written.rows += piece.record_count
 

@@ -40,7 +40,8 @@ def test_source_and_sink_take_them_alike() -> None:
         "certificate": "/c.pem",
         "key": "/c.key",
     }
-    server = SecuredServer("logs.example:9192", "alice", "/p", "SCRAM-SHA-256", True, "/ca.pem", "/c.pem", "/c.key")
+    names = {"passwordFile" if name == "passwordfile" else name: text for name, text in given.items()}
+    server = SecuredServer("logs.example:9192", names | {"mechanism": "SCRAM-SHA-256"})
     modes: tuple[Mode, Mode] = ("batch", "stream")
     for mode in modes:
         assert parse_read_options(READ | given, mode).server == server
@@ -69,7 +70,7 @@ def test_without_them_nothing_is_added() -> None:
 
 
 def test_the_environment_of_each_machine_may_name_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = SecuredServer("a:1", "alice")
+    server = SecuredServer("a:1", {"user": "alice"})
     monkeypatch.delenv("SEGLOG_PASSWORD_FILE", raising=False)
     with pytest.raises(ValueError, match=r"passwordFile.*SEGLOG_PASSWORD_FILE"):
         server.keywords()
@@ -110,8 +111,9 @@ def test_a_job_gives_its_executors_files_and_no_secret() -> None:
 
     assert server_of(options()) == "a:1"
     server = server_of(options(user="alice", password_file="/p", tls=Tls("/ca.pem"), mechanism="PLAIN"))
-    assert server == SecuredServer("a:1", "alice", "/p", "PLAIN", None, "/ca.pem")
-    assert server_of(options(tls=True)) == SecuredServer("a:1", tls=True)
+    named = {"user": "alice", "passwordFile": "/p", "mechanism": "PLAIN", "ca": "/ca.pem"}
+    assert server == SecuredServer("a:1", named)
+    assert server_of(options(tls=True)) == SecuredServer("a:1", {"tls": "true"})
     for security in ({"user": "alice"}, {"user": "alice", "password": Secret(PASSWORD)}):
         with pytest.raises(UsageError, match="--password-file"):
             server_of(options(**security))

@@ -40,8 +40,7 @@ def once(topic: str, **more: str) -> WriteOptions:
 
 
 def committed(client: Client, topic: str) -> list[int]:
-    with client.consumer(topic, isolation="read_committed") as consumer:
-        return sorted(int(record.value or b"") for record in consumer)
+    return values(client, topic, "read_committed")
 
 
 def cut_short(batches: list[pa.RecordBatch], by: Callable[[], object]) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ import pytest
 
 from seglog.client import Client
 from tests.processes import Daemon
+from tests.spark.test_writing import values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,10 +68,8 @@ def test_of_a_task_whose_rows_fail_at_their_end_nothing_is_committed(
     try:
         with pytest.raises(Exception, match="stumbled"):
             save(frame.mapInArrow(failing, frame.schema))
-        with client.consumer(topic, isolation="read_committed") as consumer:
-            assert list(consumer) == []
+        assert values(client, topic, "read_committed") == []
         save(frame)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    with client.consumer(topic, isolation="read_committed") as consumer:
-        assert sorted(int(record.value or b"") for record in consumer) == list(range(300))
+    assert values(client, topic, "read_committed") == list(range(300))

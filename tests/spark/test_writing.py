@@ -11,6 +11,7 @@ from seglog.client import Client
 from seglog.core.delivery import Receipt
 from seglog.core.records import Record
 from seglog_protocol.errors import ConnectionLostError, SeglogError, StorageError, UnknownTopicError
+from seglog_protocol.isolation import Isolation
 from seglog_spark import tasks
 from seglog_spark.marks import OtherRowsError, Writing
 from seglog_spark.marks_topic import MarksTopic
@@ -42,13 +43,13 @@ def rows(count: int, *, first: int = 0) -> pa.RecordBatch:
     )
 
 
-def records(client: Client, topic: str) -> list[Record]:
-    with client.consumer(topic) as consumer:
+def records(client: Client, topic: str, isolation: Isolation = "read_uncommitted") -> list[Record]:
+    with client.consumer(topic, isolation=isolation) as consumer:
         return list(consumer)
 
 
-def values(client: Client, topic: str) -> list[int]:
-    return sorted(int(record.value or b"") for record in records(client, topic))
+def values(client: Client, topic: str, isolation: Isolation = "read_uncommitted") -> list[int]:
+    return sorted(int(record.value or b"") for record in records(client, topic, isolation))
 
 
 def interrupted(after: int) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,6 @@
 """Archives without Spark: files and their dates, the manifest, and what a run leaves that is killed at any step."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -120,7 +119,6 @@ def test_offsets_that_do_not_rise_within_the_range_are_an_error_and_leave_nothin
 
 
 SPAN = OffsetRange("t", 1, 100, 140)
-DATED = (SPAN, OffsetRange("t", 1, 140, 150), OffsetRange("t", 0, 0, 30))
 CHRISTMAS_US = 17_890 * DAY_US
 """2018-12-25."""
 
@@ -262,24 +260,6 @@ def test_every_folder_on_the_way_to_a_file_survives_a_power_cut(
     monkeypatch.setattr(manifest, "_sync", synced.add)
     (first, *_) = write_by_date(tmp_path, SPAN, mixed(SPAN), "zstd")
     assert synced >= {tmp_path / parent for parent in Path(first.path).parents}
-
-
-def test_engines_read_the_folder_as_a_whole(tmp_path: Path) -> None:
-    for r in DATED:
-        write_by_date(tmp_path, r, mixed(r), "zstd")
-    (tmp_path / "_manifest.json").write_text("{}")
-    days = [days_of(pa.chunked_array([batch.column("timestamp")])) for r in DATED for batch in mixed(r)]
-    dates = map(date_of, np.concatenate(days).tolist())
-    wanted = Counter(None if date == NO_DATE else date for date in dates)
-    assert len(wanted) == 4
-    table = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table()
-    assert Counter(table.column("date").to_pylist()) == wanted
-    assert set(table.schema.names) == {*SCHEMA.names, "date"}
-    plain = ds.dataset(tmp_path, format="parquet").to_table(columns=["partition", "offset"]).to_pylist()
-    assert sorted((row["partition"], row["offset"]) for row in plain) == [
-        *((0, offset) for offset in range(30)),
-        *((1, offset) for offset in range(100, 150)),
-    ]
 
 
 # --- What an archive has: its manifest, and what is read of it --------------------------------------------------------

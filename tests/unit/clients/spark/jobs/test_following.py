@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from seglog.cli.exits import NOT_REACHABLE, REFUSED, InputError, UsageError, exit_code_of
 from seglog.cli.tables import aligned
@@ -246,12 +244,6 @@ def test_rows_add_up() -> None:
         1: ReportRow(1, None, 3, 30, 0, 2, None, None, 3, 3),
     }
     assert by_partition([ReportRow(None, START, 1, 1, 0, 0, START, START, 0, 0)]) == {}
-
-
-@given(st.integers(1, 10**9), st.data())
-def test_a_share_is_between_none_and_all(records: int, data: st.DataObject) -> None:
-    row = ReportRow(0, 0, records, 0, 0, 0, None, None, data.draw(st.integers(0, records)), 0)
-    assert 0 <= row.null_key_share <= 1
 
 
 def test_a_table_has_the_columns_that_were_asked_for() -> None:
