@@ -259,13 +259,6 @@ class ForgetfulFileSystem(Script, filesystem.FileSystem):
         self.handles[lock] = path
         return lock
 
-    def leads_to(self, path: str, inode: Inode) -> bool:
-        """Whether the path still leads to the locked file."""
-        try:
-            return self._find(path) is inode
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-
     def hold(self, directory: str) -> filesystem.Hold:
         """A read; there are no child processes."""
         self._directory(directory)
@@ -466,7 +459,10 @@ class _ForgetfulLock(filesystem.Lock):
         self._locked = locked
 
     def is_in_place(self) -> bool:
-        return self._fs.leads_to(self._path, self._inode)
+        try:
+            return self._fs._find(self._path) is self._inode  # noqa: SLF001 - its own
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def release(self) -> None:
         if self in self._fs.handles:

@@ -34,9 +34,6 @@ from seglog_protocol.texts import first_of
 
 FaultT = TypeVar("FaultT", bound="Fault")
 
-FAULTS_MAX: Final = 1_000
-"""Faults that may wait to be met at a time."""
-
 
 class Fault:
     """A fault that was asked for: ``met`` counts how often it was met."""
@@ -54,7 +51,6 @@ class Fault:
         self.error = error
         """What requests fail with; None for other faults."""
         self.met = 0
-        self._taken = 0
         self._is_for = is_for
 
     @property
@@ -62,16 +58,11 @@ class Fault:
         """Whether it was not met as often as was asked for, or not at all where it was asked for without a number."""
         return self.met < (1 if self.times is None else self.times)
 
-    @property
-    def is_used_up(self) -> bool:
-        """Whether no other request meets it."""
-        return self.times is not None and self._taken >= self.times
-
     def takes(self, request: ClientRequest) -> bool:
-        """Whether a request meets it, which is then about to do so."""
-        if self._is_for is None or self.is_used_up or not self._is_for(request):
+        """Whether a request meets it; it counts then."""
+        if self._is_for is None or self.met == self.times or not self._is_for(request):
             return False
-        self._taken += 1
+        self.met += 1
         return True
 
     def end(self) -> None:
@@ -253,9 +244,7 @@ class RequestFaults(Faults):
         return [fault for fault in self._faults if fault.is_pending]
 
     def _add(self, fault: FaultT) -> FaultT:
-        self._faults = [known for known in self._faults if known.is_pending or not known.is_used_up]
-        if len(self._faults) >= FAULTS_MAX:
-            raise ValueError(f"{FAULTS_MAX} faults wait to be met: heal() ends them")
+        self._faults = [known for known in self._faults if known.met != known.times]
         self._faults.append(fault)
         return fault
 
@@ -407,23 +396,21 @@ async def _meet(connection: Connection, frame: Any, came: float, delay: _Delay |
     """Do what faults do with a request that was kept; then it is served, unless it fails."""
     if delay is not None:
         await delay.wait(connection, came)
-        delay.met += 1
     request = open_frame(frame)
     assert request is not None, "it was opened before"
     if fault is not None and fault.error is not None:
-        await _fail(connection, request, fault, fault.error)
+        await _fail(connection, request, fault.error)
         return
     if fault is not None:
         await _answer_earlier(connection)
         async with connection.sender.sending:  # a frame under way
-            connection.sender.transport = _Losing(connection.transport, request, fault)
+            connection.sender.transport = _Losing(connection.transport, request)
     connection.wire.serve_later(frame)
 
 
-async def _fail(connection: Connection, request: ClientRequest, fault: Fault, error: ErrorCode | SeglogError) -> None:
+async def _fail(connection: Connection, request: ClientRequest, error: ErrorCode | SeglogError) -> None:
     if connection.wire.is_ordered or request.is_append:
         await _answer_earlier(connection)
-    fault.met += 1
     connection.counts.errors[error.name if isinstance(error, ErrorCode) else error.code] += 1
     if request.is_silent:
         connection.log.warning("append_failed", ack="none", error="a test asked for it")
@@ -443,10 +430,9 @@ async def _answer_earlier(connection: Connection) -> None:
 class _Losing(Transport):
     """Sends nothing, and breaks in place of the reply to ``request``."""
 
-    def __init__(self, broken: Transport, request: ClientRequest, fault: Fault) -> None:
+    def __init__(self, broken: Transport, request: ClientRequest) -> None:
         self._broken = broken
         self._request = request
-        self._fault = fault
         self._reader: Any = request.reader()
         self._is_lost = False
 
@@ -458,7 +444,6 @@ class _Losing(Transport):
             while (frame := self._reader.next_frame()) is not None:
                 if self._request.is_answered_by(frame):
                     self._is_lost = True
-                    self._fault.met += 1
                     self._broken.reset_at_close()
         if self._is_lost:
             raise ConnectionResetError("a test asked for it: the reply is lost")

@@ -402,23 +402,6 @@ def test_each_worker_of_xdist_has_a_broker_and_reports_from_it(suite: pytest.Pyt
     assert re.search(r"test_it-5-(gw[01])-\d+-0 offset 0: value b'by \1'", printed)
 
 
-def test_a_test_that_a_timeout_ends_has_its_report(suite: pytest.Pytester) -> None:
-    suite.makepyfile(
-        """
-        import pytest
-        def test_before(seglog_broker): pass
-        @pytest.mark.timeout(2, func_only=True)
-        def test_slow(seglog_broker, seglog_topic):
-            seglog_broker.produce(seglog_topic, "only one")
-            seglog_broker.wait_for(seglog_topic, 2, timeout=3600)
-        def test_after(seglog_broker, seglog_topic):
-            assert seglog_broker.records(seglog_topic) == []
-        """
-    )
-    result = suite.runpytest_subprocess("--timeout-method", "signal")
-    assert "offset 0: value b'only one'" in outcome(result, passed=2, failed=1)
-
-
 def test_ctrl_c_ends_the_broker(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     suite.makepyfile(
         """
