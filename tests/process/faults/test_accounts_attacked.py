@@ -1,31 +1,17 @@
-"""Accounts at a running daemon: one that is deleted is out at once, and who did what is in the log."""
+"""Accounts at a running daemon: who did what is in the log."""
 
 import contextlib
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seglog_protocol.errors import AuthenticationError, AuthorizationError
-from seglog_protocol.kafka import messages
 from tests.interop.sasl_client import unsecured_token
-from tests.process.faults.logins import (
-    KAFKA,
-    SecureKafkaPeer,
-    SecureNativePeer,
-    bearer,
-    log_in,
-)
+from tests.process.faults.logins import KAFKA, bearer, log_in
 from tests.process.faults.secured_daemon import Secured, secured
 from tests.processes import PATIENCE_SECONDS, wait_until
-
-
-@pytest.fixture(scope="module")
-def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with secured(tmp_path_factory.mktemp("attacked")) as running:
-        yield running
 
 
 def raw(running: Secured, listener: str) -> socket.socket:
@@ -38,31 +24,6 @@ def raw(running: Secured, listener: str) -> socket.socket:
 
 def events(running: Secured, event: str) -> list[dict[str, Any]]:
     return [line for line in running.log_lines() if line["event"] == event]
-
-
-def test_a_deleted_account_is_out_at_once_on_both_wires_and_a_new_password_counts_at_the_next_login(
-    attacked: Secured,
-) -> None:
-    context = attacked.context()
-    with attacked.connect() as admin:
-        admin.create_user("eve", "first password")
-        native = SecureNativePeer(attacked.port, context, "eve", "first password")
-        on_kafkas = SecureKafkaPeer(attacked.ports["SASL_SSL"], context, "eve", "first password")
-        native.ask({"api": "metrics"})
-        assert on_kafkas.ask(messages.ApiVersionsRequest(), 0)
-        admin.set_password("eve", "second password")
-        native.ask({"api": "metrics"})
-        assert on_kafkas.ask(messages.ApiVersionsRequest(), 0)
-        with pytest.raises(AuthenticationError):
-            attacked.connect("eve", "first password")
-        attacked.connect("eve", "second password").close()
-        admin.delete_user("eve")
-        with pytest.raises(AssertionError, match="the broker hung up"):
-            native.ask({"api": "metrics"})
-        assert on_kafkas.ask(messages.ApiVersionsRequest(), 0) == []
-        native.close()
-        with pytest.raises(AuthenticationError):
-            attacked.connect("eve", "second password")
 
 
 def test_what_was_done_by_whom_is_in_the_log(tmp_path: Path) -> None:

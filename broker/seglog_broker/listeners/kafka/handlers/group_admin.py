@@ -37,7 +37,7 @@ from seglog_broker.coordinators.groups.membership import ListedGroup, MemberDesc
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, group_code, group_failure
 from seglog_broker.listeners.kafka.handlers import cluster
-from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, in_turns
+from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, each_outcome, in_turns
 from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -145,10 +145,7 @@ async def delete_groups(
 ) -> messages.DeleteGroupsResponse:
     """Groups without members are deleted with their offsets, each with its own result."""
     names = list(dict.fromkeys(request.groups_names))
-    try:
-        errors: list[Exception | None] = list(await context.groups.delete(names))
-    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        errors = [error] * len(names)
+    errors = await each_outcome(context.groups.delete(names), len(names))
     response = messages.DeleteGroupsResponse()
     async for name, why in in_turns(context, zip(names, errors, strict=True)):
         deleted = _Deleted(group_id=name)

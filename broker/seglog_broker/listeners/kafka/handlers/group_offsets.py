@@ -32,7 +32,7 @@ from seglog_broker.coordinators.groups.committed_offsets import Committed, Commi
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import group_code
-from seglog_broker.listeners.kafka.turns import PARTITION_COST, PARTITIONS_A_TURN, TOPIC_COST, in_turns
+from seglog_broker.listeners.kafka.turns import PARTITION_COST, PARTITIONS_A_TURN, TOPIC_COST, each_outcome, in_turns
 from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -121,11 +121,7 @@ async def answer_commit(
     code_of: Callable[[RequestContext, Exception | None], ErrorCode],
 ) -> None:
     """Set the code of each partition of a response by the result of its offset, or by the error of all of them."""
-    errors: Sequence[Exception | None]
-    try:
-        errors = await results
-    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        errors = [error] * len(places)
+    errors = await each_outcome(results, len(places))
     for number, (place, why) in enumerate(zip(places, errors, strict=True), start=1):
         if number % PARTITIONS_A_TURN == 0:
             await context.turn()

@@ -20,7 +20,7 @@ DeleteTopics
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NoReturn
 
@@ -29,7 +29,7 @@ from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Refused, failure_of
 from seglog_broker.listeners.kafka.handlers.replicas import check_replicas
-from seglog_broker.listeners.kafka.turns import CHANGE_COST
+from seglog_broker.listeners.kafka.turns import CHANGE_COST, each_outcome
 from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -93,7 +93,8 @@ async def create_topics(
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             result.error_code, result.error_message = failure_of(error, "CreateTopics")
     work = context.broker.check_new_topics if request.validate_only else context.broker.create_topics
-    for (result, asked), outcome in zip(planned, await _outcomes(work, [asked for _, asked in planned]), strict=True):
+    outcomes = await each_outcome(work([asked for _, asked in planned]), len(planned))
+    for (result, asked), outcome in zip(planned, outcomes, strict=True):
         await turns.spend(CHANGE_COST)
         if outcome is None:
             count = context.config.num_partitions if asked.partitions is None else asked.partitions
@@ -105,16 +106,6 @@ async def create_topics(
         else:
             result.error_code, result.error_message = failure_of(outcome, "CreateTopics")
     return response
-
-
-async def _outcomes(
-    work: Callable[[Sequence[CreateTopicRequest]], Awaitable[Sequence[CreateTopicReply | Exception | None]]],
-    asked: Sequence[CreateTopicRequest],
-) -> Sequence[CreateTopicReply | Exception | None]:
-    try:
-        return await work(asked)
-    except Exception as error:  # noqa: BLE001 - the caller answers it, and logs it where it is a bug
-        return [error] * len(asked)
 
 
 def _check_once(what: str, times: int) -> None:

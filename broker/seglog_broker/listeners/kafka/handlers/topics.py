@@ -26,7 +26,7 @@ from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, RequestContext
 from seglog_broker.listeners.kafka.errors import failure_of
 from seglog_broker.listeners.kafka.handlers import cluster
-from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST
+from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, each_outcome
 from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -150,10 +150,7 @@ async def _create(context: RequestContext, names: Sequence[str]) -> dict[str, Er
         return dict.fromkeys(names, ErrorCode(refusal.kafka_code))
     failed: dict[str, ErrorCode] = {}
     wanted = [CreateTopicRequest(name) for name in names if not is_internal(name) and name != RESERVED_TOPIC]
-    try:
-        outcomes: Sequence[object] = await context.broker.create_topics(wanted)
-    except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        outcomes = [error] * len(wanted)
+    outcomes = await each_outcome(context.broker.create_topics(wanted), len(wanted))
     for asked, outcome in zip(wanted, outcomes, strict=True):
         if isinstance(outcome, Exception) and not isinstance(outcome, TopicExistsError):
             failed[asked.topic] = failure_of(outcome, "Metadata").code

@@ -193,6 +193,18 @@ async def test_a_client_that_says_nothing_is_closed_after_a_time(
     assert trio.current_time() - began >= EXCHANGE_SECONDS
 
 
+async def test_a_new_password_counts_at_the_next_login_and_a_deleted_account_is_out_at_once(
+    served: KafkaServed, peer: KafkaPeer, autojump_clock: trio.testing.MockClock
+) -> None:
+    await log_in(peer)
+    accounts = served.broker.directory.accounts
+    accounts.change([Change("alice", "SCRAM-SHA-256", credential("another"))])
+    assert (await metadata(peer)).topics
+    assert (await log_in(await served.connect())).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    accounts.change([Change("alice", "SCRAM-SHA-256", None)])
+    assert await peer.rest() == b""
+
+
 # --- Sessions that end ------------------------------------------------------------------------------------------------
 
 
