@@ -14,7 +14,11 @@ from seglog_broker.api.describe_configs import (
     ROOT_LOGGER,
     broker_number,
     check_topic_name,
-    describe,
+    describe_all_brokers,
+    describe_broker,
+    describe_client_metrics,
+    describe_group,
+    describe_loggers,
     describe_topic,
     unknown_resource,
 )
@@ -121,15 +125,38 @@ class ConfigService(Service):
     def describe(
         self, resource: int, name: str, names: Collection[str] | None = None, *, actual: Mapping[str, str] | None = None
     ) -> list[ConfigEntry]:
-        """One resource of a DescribeConfigs request; see ``describe_configs.describe``."""
-        return describe(
-            resource,
-            name,
-            names,
-            own_settings=lambda topic: self._table.topic(topic).config,
-            config=self._config,
-            actual=actual,
-        )
+        """The configuration of one resource of a DescribeConfigs request.
+
+        ``names`` are the keys that are asked for, None or empty for all; unknown ones are left out, as Kafka does.
+        ``actual``: see ``describe_broker``.
+
+        Raises UnknownTopicError, and InvalidTopicError and InvalidRequestError for what Kafka refuses: another broker,
+        a name that cannot be.
+        """
+        config, wanted = self._config, frozenset(names or ())
+        match resource:
+            case ResourceType.TOPIC:
+                check_topic_name(name)
+                return describe_topic(self._table.topic(name).config, config, wanted)
+            case ResourceType.BROKER:
+                if not name:
+                    return describe_all_brokers(config, wanted)
+                broker_number(name, config.static.node_id)
+                return describe_broker(config, wanted, actual=actual)
+            case ResourceType.BROKER_LOGGER:
+                if not name:
+                    raise InvalidRequestError("Broker id must not be empty")
+                broker_number(name, config.static.node_id)
+                return describe_loggers(config.current, wanted)
+            case ResourceType.CLIENT_METRICS:
+                if not name:
+                    raise InvalidRequestError("Client metrics subscription name must not be empty")
+                return describe_client_metrics(wanted)
+            case ResourceType.GROUP:
+                if not name:
+                    raise InvalidRequestError("Group name must not be empty")
+                return describe_group(name, config, wanted)
+        raise unknown_resource(resource)
 
     def describe_new(self, settings: Mapping[str, ConfigValue]) -> list[ConfigEntry]:
         """What ``describe`` would say of a topic with these settings. Raises InvalidConfigError."""

@@ -19,7 +19,6 @@ from seglog_broker.config.kafka_configs import (
     ConfigSynonym,
     ConfigType,
     KafkaKey,
-    ResourceType,
     kafka_keys,
 )
 from seglog_broker.config.keys import DEFAULT_ORIGIN, Effect, Key
@@ -48,7 +47,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 def describe_topic(own: Mapping[str, str], config: LiveConfig, names: Collection[str] = ()) -> list[ConfigEntry]:
-    """The configuration of a topic with the settings ``own``, in the order of names; ``names`` as in ``describe``."""
+    """The configuration of a topic with the settings ``own``, in the order of names; of ``names`` alone where given."""
     values = config.current.topic_config(own)
     broker = _BrokerValues(config, {})
     entries = []
@@ -69,7 +68,7 @@ def describe_topic(own: Mapping[str, str], config: LiveConfig, names: Collection
 def describe_broker(
     config: LiveConfig, names: Collection[str] = (), *, actual: Mapping[str, str] | None = None
 ) -> list[ConfigEntry]:
-    """The configuration of this broker, in the order of names; ``names`` as in ``describe``.
+    """The configuration of this broker, in the order of names; of ``names`` alone where given.
 
     ``actual`` are values that the process knows better than its configuration, such as ``advertised.listeners``.
     """
@@ -88,7 +87,7 @@ def describe_broker(
 
 
 def describe_all_brokers(config: LiveConfig, names: Collection[str] = ()) -> list[ConfigEntry]:
-    """The settings made at run time for all brokers, in the order of names; ``names`` as in ``describe``."""
+    """The settings made at run time for all brokers, in the order of names; of ``names`` alone where given."""
     known = kafka_keys("broker")
     entries = []
     for name, value in _of_all_brokers(config).items():
@@ -107,7 +106,7 @@ def _of_all_brokers(config: LiveConfig) -> dynamic_config.Settings:
 
 
 def describe_group(group: str, config: LiveConfig, names: Collection[str] = ()) -> list[ConfigEntry]:
-    """The configuration of a group, there or not, in the order of names; ``names`` as in ``describe``."""
+    """The configuration of a group, there or not, in the order of names; of ``names`` alone where given."""
     broker = _BrokerValues(config, {})
     own = config.dynamic.of_group(group)
     entries = []
@@ -142,49 +141,6 @@ def describe_loggers(config: BrokerConfig, names: Collection[str] = ()) -> list[
             ROOT_LOGGER, level, ConfigType.UNKNOWN, ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG, True, False, (), ""
         )
     ]
-
-
-def describe(
-    resource: int,
-    name: str,
-    names: Collection[str] | None,
-    *,
-    own_settings: Callable[[str], Mapping[str, str]],
-    config: LiveConfig,
-    actual: Mapping[str, str] | None = None,
-) -> list[ConfigEntry]:
-    """The configuration of one resource of a DescribeConfigs request.
-
-    ``names`` are the keys that are asked for, None or empty for all; unknown ones are left out, as Kafka does.
-    ``own_settings`` gives those of a topic, or raises UnknownTopicError. ``actual``: see ``describe_broker``.
-
-    Raises InvalidTopicError and InvalidRequestError for what Kafka refuses: another broker, a name that cannot be.
-    """
-    wanted = frozenset(names or ())
-    node_id = config.static.node_id
-    match resource:
-        case ResourceType.TOPIC:
-            check_topic_name(name)
-            return describe_topic(own_settings(name), config, wanted)
-        case ResourceType.BROKER:
-            if not name:
-                return describe_all_brokers(config, wanted)
-            broker_number(name, node_id)
-            return describe_broker(config, wanted, actual=actual)
-        case ResourceType.BROKER_LOGGER:
-            if not name:
-                raise InvalidRequestError("Broker id must not be empty")
-            broker_number(name, node_id)
-            return describe_loggers(config.current, wanted)
-        case ResourceType.CLIENT_METRICS:
-            if not name:
-                raise InvalidRequestError("Client metrics subscription name must not be empty")
-            return describe_client_metrics(wanted)
-        case ResourceType.GROUP:
-            if not name:
-                raise InvalidRequestError("Group name must not be empty")
-            return describe_group(name, config, wanted)
-    raise unknown_resource(resource)
 
 
 def check_topic_name(name: str) -> None:
