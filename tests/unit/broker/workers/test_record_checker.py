@@ -9,7 +9,7 @@ from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import messages
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
-from seglog_protocol.errors import InvalidRecordError, InvalidTimestampError, OutOfResourcesError
+from seglog_protocol.errors import OutOfResourcesError
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
 from tests.appends import append_batch
 from tests.support import memory_taken
@@ -30,18 +30,6 @@ def bomb(key: bytes | None = b"k") -> bytes:
 
 
 # --- On the loop ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("codec", list(Codec))
-def test_a_small_batch_is_checked_at_once(codec: Codec) -> None:
-    good = encode_batch([(5_000, b"k", b"v" * 100, ())] * 20, codec=codec)
-    bad = encode_batch([(5_000, b"k", b"v", ()), (5, None, b"v", ())], codec=codec)
-    for rules in (KEYED, DATED):
-        assert check_small_records(parse_header(good), view(good), rules)
-    with pytest.raises(InvalidRecordError, match="record 1 has no key"):
-        check_small_records(parse_header(bad), view(bad), KEYED)
-    with pytest.raises(InvalidTimestampError, match="record 1 has timestamp 5"):
-        check_small_records(parse_header(bad), view(bad), DATED)
 
 
 def test_a_large_batch_or_one_that_decompresses_to_much_is_left_to_the_process() -> None:
