@@ -39,7 +39,7 @@ CHOSEN := $(addprefix tests/process/, \
     a_second_daemon_on_the_same_directory_is_refused both_ports_have_an_option_and_each_knows_the_others_clients) \
   broker/test_tls.py::test_sighup_replaces_the_certificate_and_cuts_nobody \
   faults/test_recovery.py::test_readyz_answers_503_with_the_progress_until_all_is_recovered \
-  faults/test_topic_made_again.py::test_a_consumer_that_was_cut_off_meanwhile_says_so_when_it_is_back \
+  faults/test_added_partitions.py::test_a_follower_that_waits_at_the_end_reads_them_from_their_first_record \
   kafka/test_kafka_login_captures.py::test_a_client_is_let_in_by_what_it_sent \
   test_documents.py::test_commands_and_programs_print_what_the_document_says[README.md] \
   examples/test_programs.py::test_the_consumer_prints_every_record_and_the_gaps_between_them \
