@@ -12,7 +12,7 @@ committed offset of a group without members, ``offsets.retention.minutes``.
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Final, Self
@@ -75,10 +75,8 @@ class Note:
 class TransactionalTask(Task):
     """Writes all rows of a task, or none, and those of all attempts once."""
 
-    def __init__(
-        self, client: Client, options: WriteOptions, writing: Writing, pace: Callable[[int], None] | None
-    ) -> None:
-        super().__init__(client, options, pace)
+    def __init__(self, client: Client, options: WriteOptions, writing: Writing) -> None:
+        super().__init__(client, options, None)
         assert options.topic is not None
         self._writing = writing
         self._target = options.topic
@@ -180,7 +178,7 @@ class TransactionalTask(Task):
         while self._producer is not None and self._sent and self._sent[0].is_resolved:
             for piece in self._sent.popleft().pieces():
                 if piece.error is not None:
-                    # which tells the first cause, and not that this one was not sent because of it
+                    # A flush raises the first cause, and not that this one was not sent because of it.
                     self._producer.flush()
                     raise piece.error
                 self.written.rows += piece.record_count

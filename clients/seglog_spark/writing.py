@@ -48,7 +48,7 @@ def write_rows(
     if writing is None:
         task = Task(client, options, pace)
     elif options.guarantee == "exactly-once":
-        task = TransactionalTask(client, options, writing, pace)
+        task = TransactionalTask(client, options, writing)
     else:
         task = MarkedTask(client, options, writing, pace)
     try:

@@ -65,7 +65,7 @@ def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def open_and_forgotten(client: Client, options: WriteOptions, writing: Writing, count: int) -> TransactionalTask:
     """A task that has sent rows and is no more: killed, or on a machine that nobody reaches."""
-    task = TransactionalTask(client, options, writing, None)
+    task = TransactionalTask(client, options, writing)
     task.take(rows(count))
     return task
 
@@ -142,7 +142,7 @@ def test_an_attempt_that_comes_late_neither_writes_nor_disturbs(client: Client, 
 
 def test_an_attempt_that_commits_between_two_looks_is_seen(client: Client, topic: str) -> None:
     client.create_topic(topic, partitions=1)
-    task = TransactionalTask(client, once(topic), ME, None)
+    task = TransactionalTask(client, once(topic), ME)
     write_rows(client, once(topic), [rows(20)], ME)
     task.take(rows(20))
     assert task.finish().skipped == 20

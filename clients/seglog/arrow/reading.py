@@ -149,20 +149,17 @@ class ArrowReader:
         self._consumer: Consumer | DirectoryConsumer | None = consumer
         self._positions = consumer.positions()
         self._batches = self._read(consumer)
-        self._is_closed = False
-        self._over: str | None = None  # why no more can be read; None before the end
+        self._over: str | None = None  # why no more can be read; None while there may be more
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Itself. Raises ClientClosedError at the end of the stream, where a loop would find no rows."""
-        if self._over is not None and not self._is_closed:
+        if self._over is not None:
             raise ClientClosedError(self._over)
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        if self._is_closed:
-            raise ClientClosedError("the reader is closed")
         if self._over is not None and self._over != _READ:
             raise ClientClosedError(self._over)  # after an error, StopIteration would look like the end
         try:
@@ -263,7 +260,7 @@ class ArrowReader:
 
     def close(self) -> None:
         """Close the connection; unread rows are dropped. Idempotent."""
-        self._is_closed = True
+        self._over = "the reader is closed"
         self._let_go()
 
     def _let_go(self) -> None:

@@ -51,6 +51,12 @@ def create(both: Sides, topic: str, partitions: int = 1, **config: str) -> None:
         client.create_topic(topic, partitions=partitions, config=settings)
 
 
+def filled(both: Sides, topic: str, count: int, partitions: int = 1, **config: str) -> None:
+    """In the source, with so many records."""
+    create(both, topic, partitions, **config)
+    produce(kafka_of(both.source), topic, numbered(0, count, partitions))
+
+
 def same(both: Sides, topic: str, partition: int = 0) -> list[object]:
     found = contents(kafka_of(both.target), topic, partition)
     assert found == contents(kafka_of(both.source), topic, partition)
@@ -77,8 +83,7 @@ def test_records_of_every_kind_are_equal_with_their_offsets_and_the_configuratio
 
 
 def test_a_log_that_begins_later_keeps_its_offsets_and_progress_is_json_for_programs(both: Sides) -> None:
-    create(both, "later")
-    produce(kafka_of(both.source), "later", numbered(0, 3000))
+    filled(both, "later", 3000)
     with seglog.connect(both.source.address) as client:
         client.truncate_topic("later", {0: 2500})
     done = mirror(both, "later", "--once", "--json")
@@ -113,8 +118,7 @@ def arrived(both: Sides, topic: str, partition: int = 0) -> int:
 
 def test_offsets_of_groups_stand_before_the_same_record_where_offsets_differ(both: Sides) -> None:
     """Compaction has taken most records, so that the target's offsets are smaller."""
-    create(both, "compacted", 1, cleanup_policy="compact")
-    produce(kafka_of(both.source), "compacted", numbered(0, 100))
+    filled(both, "compacted", 100, 1, cleanup_policy="compact")
     address = kafka_of(both.source)
     commit(address, "reader", "compacted", 40, "noted")
     assert mirror(both, "compacted", "--once").returncode == 0
@@ -128,8 +132,7 @@ def test_offsets_of_groups_stand_before_the_same_record_where_offsets_differ(bot
 
 
 def test_a_group_that_goes_on_in_the_target_is_left_alone(both: Sides) -> None:
-    create(both, "moved")
-    produce(kafka_of(both.source), "moved", numbered(0, 100))
+    filled(both, "moved", 100)
     commit(kafka_of(both.source), "mover", "moved", 40)
     assert mirror(both, "moved", "--once").returncode == 0
     commit(kafka_of(both.target), "mover", "moved", 90)
@@ -149,8 +152,7 @@ def test_a_second_mirror_of_a_topic_is_refused_one_of_another_is_not_and_the_fir
     both: Sides, tmp_path: Path
 ) -> None:
     for topic in ("twice", "beside"):
-        create(both, topic)
-        produce(kafka_of(both.source), topic, numbered(0, 10))
+        filled(both, topic, 10)
     first = started(mirror_command(both, "twice"), tmp_path / "errors")
     wait_until(lambda: arrived(both, "twice") == 10, "it mirrors")
     second = mirror(both, "twice", "--once")
@@ -171,8 +173,7 @@ def _has_come(both: Sides, topic: str, end: int) -> bool:
 
 
 def test_a_source_that_was_made_again_is_not_mixed_with_the_old_one(both: Sides) -> None:
-    create(both, "again")
-    produce(kafka_of(both.source), "again", numbered(0, 10))
+    filled(both, "again", 10)
     assert mirror(both, "again", "--once").returncode == 0
     with seglog.connect(both.source.address) as client:
         client.delete_topic("again")
@@ -209,8 +210,7 @@ def test_a_topic_that_is_deleted_while_it_is_mirrored_ends_the_mirror_with_a_sen
 
 
 def test_a_target_with_other_records_or_fewer_partitions_is_refused(both: Sides) -> None:
-    create(both, "other", 2)
-    produce(kafka_of(both.source), "other", numbered(0, 10, 2))
+    filled(both, "other", 10, 2)
     with seglog.connect(both.target.address) as client:
         client.create_topic("other", partitions=1, config={"retention.ms": "-1"})
     done = mirror(both, "other", "--once")
@@ -227,8 +227,7 @@ def test_a_target_with_other_records_or_fewer_partitions_is_refused(both: Sides)
 
 
 def test_what_was_deleted_before_it_was_mirrored_is_named(both: Sides) -> None:
-    create(both, "deleted")
-    produce(kafka_of(both.source), "deleted", numbered(0, 10))
+    filled(both, "deleted", 10)
     assert mirror(both, "deleted", "--once").returncode == 0
     produce(kafka_of(both.source), "deleted", numbered(10, 10))
     with seglog.connect(both.source.address) as client:
@@ -242,8 +241,7 @@ def test_what_was_deleted_before_it_was_mirrored_is_named(both: Sides) -> None:
 
 def test_a_topic_that_was_mirrored_goes_on_without_what_the_group_knew(both: Sides) -> None:
     """As when its committed offsets have expired."""
-    create(both, "forgotten")
-    produce(kafka_of(both.source), "forgotten", numbered(0, 10))
+    filled(both, "forgotten", 10)
     produce(kafka_of(both.target), "forgotten", numbered(0, 7))
     done = mirror(both, "forgotten", "--once")
     assert "it goes on" in done.stderr, done.stderr
@@ -276,8 +274,7 @@ def test_what_cannot_begin_says_so(both: Sides, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_a_kafka_with_tls_and_accounts_is_mirrored_to_and_what_it_refuses_is_said(both: Sides, tmp_path: Path) -> None:
-    create(both, "secured")
-    produce(kafka_of(both.source), "secured", numbered(0, 1000))
+    filled(both, "secured", 1000)
     with secured(tmp_path / "there", under=()) as at:
         login = {"sasl.mechanism": "SCRAM-SHA-512", "ssl.ca.location": str(at.certificates.authority_file)}
         login |= {"sasl.username": ADMIN, "sasl.password": PASSWORDS[ADMIN]}
@@ -335,8 +332,7 @@ def _has_gone_on(both: Sides, before: int, end: int) -> bool:
 def test_kills_of_mirror_source_and_target_lose_and_double_nothing(tmp_path: Path) -> None:
     count, partitions = 300_000, 4
     with sides(tmp_path) as both:
-        create(both, "kills", partitions)
-        produce(kafka_of(both.source), "kills", numbered(0, count, partitions))
+        filled(both, "kills", count, partitions)
         running: subprocess.Popen[bytes] | None = None
         for turn in range(9):
             if running is None:
