@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.coordinators.groups.membership import SyncRequest, SyncResult
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.request_faults import RequestFaults
 from seglog_protocol.errors import RebalanceInProgressError, UnknownGroupError, UnknownMemberError
@@ -45,13 +46,23 @@ async def test_members_are_told_of_a_rebalance_and_those_that_there_are_not_of_t
             faults.expire_session("worker", first.member_id)
         with pytest.raises(UnknownMemberError, match=rf"no member 'nobody'; .*'{first.member_id}' \(client 'app'\)"):
             faults.expire_session("workers", "nobody")
-        faults.rebalance("workers")
-        with pytest.raises(RebalanceInProgressError):
-            broker.groups.heartbeat("workers", first.member_id, first.generation)
+        results: list[SyncResult] = []
+
+        async def follow() -> None:
+            second = await broker.groups.join("workers", join_request(instance_id="static"))
+            request = SyncRequest(second.member_id, second.generation, instance_id="static")
+            results.append(await broker.groups.sync("workers", request))
+            await broker.groups.join("workers", join_request(second.member_id, instance_id="static"))
+
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(broker.groups.join, "workers", join_request(instance_id="static"))
+            nursery.start_soon(follow)
             await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(UnknownMemberError, match="has 2 members 'app'"):
                 faults.expire_session("workers", "app")
+            await broker.groups.join("workers", join_request(first.member_id))  # it leads, and does not assign
+            await trio.testing.wait_all_tasks_blocked()
+            faults.rebalance("workers")
+            await trio.testing.wait_all_tasks_blocked()
+            assert [type(result.error) for result in results] == [RebalanceInProgressError]
             faults.expire_session("workers", first.member_id)  # for which the other one waits
         assert [member.instance_id for member in broker.groups.describe("workers")[0].members] == ["static"]
