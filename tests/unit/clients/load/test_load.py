@@ -191,15 +191,7 @@ def test_a_seed_makes_the_same_records_and_another_one_others() -> None:
     assert first == again != other
 
 
-# --- What is counted, with a clock and a CPU meter of the test's own --------------------------------------------------
-
-
-class Meter:
-    def __init__(self, value: float) -> None:
-        self.value = value
-
-    def __call__(self) -> float:
-        return self.value
+# --- What is measured ------------------------------------------------------------------------------------------------
 
 
 def test_percentiles_are_within_three_digits_and_what_is_out_of_range_counts_as_its_edge() -> None:
@@ -215,27 +207,13 @@ def test_percentiles_are_within_three_digits_and_what_is_out_of_range_counts_as_
     assert latencies.in_ms()["p50"] == pytest.approx(3_600_000, rel=1e-3)
 
 
-def test_a_run_lasts_until_what_was_done_last_and_its_cpu_share_until_its_end() -> None:
-    clock, cpu = Meter(10.0), Meter(1.0)
-    measurement = Measurement(clock, cpu)
-    assert (measurement.seconds, measurement.cpu_share) == (0.0, 0.0)
-    measurement.begin()
-    clock.value = 12.5
-    measurement.touch()
-    clock.value, cpu.value = 14.0, 4.6
-    measurement.end()
-    clock.value, cpu.value = 100.0, 100.0
-    assert measurement.seconds == 2.5
-    assert measurement.cpu_share == pytest.approx(0.9)
-
-
 # --- What a report says, and when it says that something was wrong ----------------------------------------------------
 
 
 def measurement(*, cpu: float = 0.5) -> Measurement:
-    """A thousand records of 100,000 bytes in two seconds."""
-    times = iter([0.0, 2.0, 2.0])
-    used = iter([0.0, 2.0 * cpu])
+    """A thousand records of 100,000 bytes in two seconds, of a run that ends after four."""
+    times = iter([10.0, 12.0, 14.0])
+    used = iter([1.0, 1.0 + 4.0 * cpu])
     made = Measurement(lambda: next(times), lambda: next(used))
     made.begin()
     made.touch()
