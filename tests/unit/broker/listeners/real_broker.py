@@ -17,6 +17,7 @@ from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.messages import CreateTopicRequest
 from tests.unit.broker.brokers import open_broker
+from tests.unit.broker.listeners.fake_broker import Listening, serving
 
 
 @asynccontextmanager
@@ -44,6 +45,18 @@ async def real_broker(
     broker.close()
     if isinstance(broker.fs, ForgetfulFileSystem):
         assert broker.fs.open_files == []
+
+
+@asynccontextmanager
+async def real(
+    *flags: str, topics: Iterable[str] = ("commits",), folder: Path | None = None
+) -> AsyncIterator[Listening]:
+    """Such a broker behind the native wire. At its end no memory of a response is left."""
+    made = [CreateTopicRequest(name, 1) for name in topics]
+    async with real_broker(*flags, topics=made, folder=folder) as broker:
+        async with serving(broker) as served:
+            yield served
+        assert broker.response_memory.used == 0
 
 
 def open_session(broker: Broker) -> Session:

@@ -1,7 +1,6 @@
 """Kafka's requests within native ones: the responses are those of Kafka's wire, and what waits holds up nothing."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,10 +16,10 @@ from seglog_broker.listeners.serving import serve_kafka
 from seglog_protocol.kafka import messages, read_response, write_request
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request
-from seglog_protocol.messages import CreateTopicRequest, KafkaRequest
+from seglog_protocol.messages import KafkaRequest
 from tests.support import each_case
 from tests.unit.broker.listeners.fake_broker import OFFSETS, Listening, Peer, code_of, serving
-from tests.unit.broker.listeners.real_broker import real_broker
+from tests.unit.broker.listeners.real_broker import real
 
 DESCRIBE: Final = 32
 """DescribeConfigs, which is served by a job."""
@@ -34,15 +33,6 @@ def configs(*topics: str) -> messages.DescribeConfigsRequest:
 
 def payload_of(request: Request, version: int = 4) -> bytes:
     return b"".join(write_request(5, "test", request, version))[4:]
-
-
-@asynccontextmanager
-async def real(*flags: str) -> AsyncIterator[Listening]:
-    topics = [CreateTopicRequest("jobs", 1)]
-    async with real_broker(*flags, topics=topics) as broker:
-        async with serving(broker) as served:
-            yield served
-        assert broker.response_memory.used == 0
 
 
 @pytest.fixture
@@ -95,9 +85,9 @@ class Waiting:
     "request_of",
     [
         messages.ListGroupsRequest,
-        lambda: configs("jobs", "absent"),
+        lambda: configs("commits", "absent"),
         lambda: configs(*[f"{number:0>200}" for number in range(READ_AT_ONCE_BYTES // 200)]),  # read in turns
-        lambda: configs(*["jobs"] * 300),  # a large response
+        lambda: configs(*["commits"] * 300),  # a large response
     ],
 )
 async def test_a_response_is_that_of_kafkas_wire(request_of: Callable[[], Request]) -> None:
@@ -123,7 +113,7 @@ async def test_a_response_is_that_of_kafkas_wire(request_of: Callable[[], Reques
 
 async def test_rights_are_those_of_kafkas_wire() -> None:
     cls = messages.IncrementalAlterConfigsRequest
-    resource = cls.AlterConfigsResource(resource_type=2, resource_name="jobs", configs=[])
+    resource = cls.AlterConfigsResource(resource_type=2, resource_name="commits", configs=[])
     async with real("super.users=User:admin") as served:
         peer = await served.greeted()
         await peer.send(1, KafkaRequest(), payload_of(cls(resources=[resource]), 1))
@@ -137,7 +127,7 @@ async def test_rights_are_those_of_kafkas_wire() -> None:
 
 async def test_what_is_not_carried_is_a_typed_error(peer: Peer) -> None:
     def with_head(api_key: int, version: int) -> bytes:
-        return api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + payload_of(configs("jobs"))[4:]
+        return api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + payload_of(configs("commits"))[4:]
 
     error = (await peer.ask(1, KafkaRequest(), with_head(PRODUCE, 9)))["error"]
     assert (error["code"], error["api"]) == ("UNSUPPORTED_API", "0")
@@ -150,7 +140,7 @@ async def test_what_is_not_carried_is_a_typed_error(peer: Peer) -> None:
 
 async def test_a_request_that_is_cut_off_is_refused_and_the_connection_goes_on(peer: Peer) -> None:
     large = payload_of(configs(*["x" * 200] * (READ_AT_ONCE_BYTES // 100)))
-    small = payload_of(configs("jobs"))
+    small = payload_of(configs("commits"))
     cuts = [*(small[:end] for end in range(len(small))), large[:-1]]
     for number, cut in enumerate(cuts):
         error = (await peer.ask(number, KafkaRequest(), cut))["error"]
@@ -172,7 +162,9 @@ async def test_a_handler_that_fails_is_answered_and_the_connection_goes_on(at_on
         broken = api._replace(handle_now=fail) if at_once else api._replace(handle=fail_later, waits=True)
         (await carried_of(served, peer)).apis = {DESCRIBE: broken}
         for number in range(2):
-            assert code_of(await peer.ask(number, KafkaRequest(), payload_of(configs("jobs")))) == "KAFKA_STORAGE_ERROR"
+            assert (
+                code_of(await peer.ask(number, KafkaRequest(), payload_of(configs("commits")))) == "KAFKA_STORAGE_ERROR"
+            )
 
 
 # --- Requests that wait -----------------------------------------------------------------------------------------------
@@ -195,17 +187,17 @@ async def test_a_request_that_waits_is_overtaken(served: Listening, peer: Peer) 
 async def test_a_wait_ends_when_the_peer_leaves(served: Listening, peer: Peer) -> None:
     waiting = Waiting()
     await waiting.serve(served, peer)
-    await peer.send(1, KafkaRequest(), payload_of(configs("jobs")))
+    await peer.send(1, KafkaRequest(), payload_of(configs("commits")))
     await wait_all_tasks_blocked()
     await peer.stream.send_eof()
     assert await peer.rest() == b""
-    assert waiting.ended == ["jobs"]
+    assert waiting.ended == ["commits"]
 
 
 async def test_a_wait_ends_when_the_broker_stops(served: Listening, peer: Peer) -> None:
     waiting = Waiting()
     await waiting.serve(served, peer)
-    await peer.send(1, KafkaRequest(), payload_of(configs("jobs")))
+    await peer.send(1, KafkaRequest(), payload_of(configs("commits")))
     await wait_all_tasks_blocked()
     served.stop()
     response: Any = read_response(DESCRIBE, 4, (await peer.receive()).payload)[1]

@@ -5,7 +5,6 @@ Cancelling fetches, topics that come into being with their first append, hello t
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +23,16 @@ from seglog_protocol.messages import (
     AppendPartition,
     AppendRequest,
     CancelRequest,
-    CreateTopicRequest,
     HelloRequest,
     request_header,
 )
 from seglog_protocol.record_batch import HEADER_SIZE
 from tests.logs import batch
 from tests.support import each_case
-from tests.unit.broker.listeners.fake_broker import OFFSETS, Listening, Peer, code_of, fetch_of, serving
-from tests.unit.broker.listeners.real_broker import real_broker
+from tests.unit.broker.listeners.fake_broker import OFFSETS, Listening, Peer, code_of, fetch_of
+from tests.unit.broker.listeners.real_broker import real
 
 V = batch(b"v")
-
-
-@asynccontextmanager
-async def real(*flags: str, topic: bool = True, folder: Path | None = None) -> AsyncIterator[Listening]:
-    """A broker, by default with a topic ``commits``; on the forgetful disk or on a real one."""
-    topics = [CreateTopicRequest("commits", 1)] if topic else []
-    async with real_broker(*flags, topics=topics, folder=folder) as broker, serving(broker) as served:
-        yield served
 
 
 @pytest.fixture
@@ -185,7 +175,7 @@ async def test_woken_fetches_of_a_peer_that_leaves_give_their_leases_back(tmp_pa
 
 
 async def test_an_append_to_an_unknown_topic_creates_it_with_the_default_partitions() -> None:
-    async with real("num.partitions=3", topic=False) as served:
+    async with real("num.partitions=3", topics=()) as served:
         peer = await served.greeted()
         assert served.broker.hello().auto_create_topics
         encoded = batch(b"first")
