@@ -194,6 +194,8 @@ class ShareService:
                 self._note(key)
             machine.initialize(start_offsets[key.partition], state_epoch, self.runtime.now())
             written.append(self.runtime.begin_write(key.text))
+        if self._registry.topics.with_id(id_text(topic_id)) is None:  # deleted since the caller found it
+            self._orphans.want()
         for each in written:
             await each.wait()
 

@@ -146,6 +146,17 @@ async def test_state_that_is_deleted_does_not_come_back(is_killed: bool) -> None
         assert broker.share.find(key_of(broker)) is None
 
 
+async def test_state_that_is_made_while_its_topic_is_deleted_goes_with_it(fs: ForgetfulFileSystem) -> None:
+    async with sharing(fs) as broker:
+        await begun(broker)
+        topic_id = key_of(broker).topic_id
+        await broker.delete_topic(DeleteTopicRequest("t"))
+        await trio.testing.wait_all_tasks_blocked()
+        await broker.share.initialize(GROUP, topic_id, {0: 0, 1: 0}, 2)
+        await trio.testing.wait_all_tasks_blocked()
+        assert broker.share.partitions_of(GROUP) == {}
+
+
 @each_case("is_made_again", [True, False])
 async def test_with_a_topic_its_state_goes_also_after_a_kill(is_made_again: bool) -> None:
     fs = ForgetfulFileSystem()
