@@ -44,6 +44,11 @@ REFUSED: Final = {
     ("seglog.disk.ballast.bytes", LONG_MAX): DiskFullError,
     ("seglog.partitions.max", 1): PolicyViolationError,
     ("log.cleaner.threads", 2**31 - 1): InvalidConfigError,
+    ("group.share.max.share.sessions", 1): InvalidConfigError,
+    ("group.share.session.timeout.ms", 1): InvalidConfigError,
+    ("group.share.max.session.timeout.ms", 1): InvalidConfigError,
+    ("group.share.heartbeat.interval.ms", 2**31 - 1): InvalidConfigError,
+    ("group.share.min.heartbeat.interval.ms", 2**31 - 1): InvalidConfigError,
 }
 """What a user is told about settings with which nothing could be done."""
 
@@ -58,6 +63,18 @@ def extremes(keys: Mapping[str, Key]) -> Iterator[Any]:
             for value in sorted({least, 0, 1, largest}):
                 if value >= least:
                     yield pytest.param(key.name, value, marks=marks)
+
+
+def with_bounds(name: str, value: int) -> Iterator[str]:
+    """A key with a value; a key that bounds another moves it, and what bounds a key leaves room for it."""
+    yield f"{name}={value}"
+    plain = name.removeprefix("group.share.").removeprefix("min.").removeprefix("max.")
+    for bound in ("min.", "", "max."):
+        key = BROKER_KEYS.get(f"group.share.{bound}{plain}")
+        if key is not None and key.name != name and isinstance(key.kind, Whole):
+            largest = key.kind.maximum or 2 ** (key.kind.bits - 1) - 1
+            moved = (max if name.startswith("group.share.min.") else min)(key.default, value)
+            yield f"{key.name}={({'min.': key.kind.minimum, 'max.': largest}).get(bound, moved)}"
 
 
 def put(broker: Broker, topic: str, number: int) -> SeglogError | None:
@@ -119,7 +136,7 @@ async def test_topics(bits: int) -> None:
 async def test_a_broker(name: str, value: int) -> None:
     with capture_logs() as logged:
         try:
-            await walk(LoopClock(), {"t": SMALL, "u": SMALL}, f"{name}={value}")
+            await walk(LoopClock(), {"t": SMALL, "u": SMALL}, *with_bounds(name, value))
         except* REFUSED.get((name, value), ()):
             pass
     told = {entry["event"] for entry in logged if entry["log_level"] in ("error", "critical")}
