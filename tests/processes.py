@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import secrets
 import select
 import shutil
 import signal
@@ -295,9 +296,17 @@ def copy_data(directory: Path, copy: Path) -> None:
 
 
 def free_port() -> int:
-    """The number of a free TCP port on 127.0.0.1."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A TCP port of 127.0.0.1 that is free, and so is the next one.
+
+    They lie below those that the kernel gives to connections that go out: one of these would take a port that a server
+    is to listen on later, as when its neighbours in a cluster try to reach it before it is there.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(12_700)  # of no seed, which tests that run side by side may share
+        with socket.socket() as first, socket.socket() as second, suppress(OSError):
+            first.bind(("127.0.0.1", port))
+            second.bind(("127.0.0.1", port + 1))
+            return port
 
 
 def seglog_command(server: str, *arguments: str) -> list[str]:

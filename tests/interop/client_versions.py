@@ -21,8 +21,8 @@ from typing import Final
 from tests.foreign_programs import INSTALLED, AbsentError, installed, run, tools
 from tests.interop.client_programs import CLIENTS, steps_told
 from tests.interop.kafka_login_captures import Tap, api_of, frames
-from tests.interop.peer import JUDGE, Kafka, free_ports, kafka_script
-from tests.processes import daemon
+from tests.interop.peer import JUDGE, Kafka, kafka_script
+from tests.processes import daemon, free_port
 from tests.support import REPOSITORY
 
 SOURCES: Final = CLIENTS / "versions"
@@ -199,7 +199,7 @@ def brokers(folder: Path) -> Iterator[dict[str, Proxy]]:
     with ExitStack() as stack:
         proxies = {}
         for name in ("seglog", "kafka"):
-            proxies[name] = stack.enter_context(closing(Proxy(free_ports())))
+            proxies[name] = stack.enter_context(closing(Proxy(free_port())))
         ours, theirs = proxies["seglog"], proxies["kafka"]
         given = (
             f"listeners=PLAINTEXT://127.0.0.1:{ours.behind}",

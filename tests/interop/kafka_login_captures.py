@@ -16,10 +16,11 @@ from typing import Final
 from tests.interop.client_programs import KAFKA_CLIENTS, client_steps
 from tests.interop.kafka_security_cases import make_users
 from tests.interop.kafka_settings import kafka_settings
-from tests.interop.peer import Kafka, free_ports, kafka_script
+from tests.interop.peer import Kafka, kafka_script
 from tests.interop.sasl_client import MECHANISMS, unsecured_token
 from tests.interop.sasl_conversation import USERS
 from tests.process.faults.links import Link
+from tests.processes import free_port
 
 CAPTURES: Final = Path(__file__).with_name("kafka_login_captures.json")
 
@@ -78,7 +79,7 @@ def login_of(sent: list[bytearray]) -> list[bytes]:
 def captured(folder: Path) -> Mapping[str, Mapping[str, list[str]]]:
     """By client and mechanism the frames that it sends to a real Kafka whose data are below ``folder``, in hex."""
     kafka = Kafka(kafka_script(), folder / "kafka")
-    ports = {"PLAINTEXT": kafka.port, "SASL": free_ports()}
+    ports = {"PLAINTEXT": kafka.port, "SASL": free_port()}
     protocols = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT"}
     with kafka.running(*kafka_settings(ports, kafka.port + 1, protocols)):
         make_users(kafka.port)

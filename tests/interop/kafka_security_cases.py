@@ -19,7 +19,7 @@ from seglog_protocol.kafka import messages
 from tests.interop.kafka_cases import rewrite
 from tests.interop.kafka_settings import kafka_settings
 from tests.interop.kafka_wire import Plain, Wire, request
-from tests.interop.peer import Kafka, free_ports, kafka_script
+from tests.interop.peer import Kafka, kafka_script
 from tests.interop.sasl_client import (
     MECHANISMS,
     NONCE,
@@ -32,6 +32,7 @@ from tests.interop.sasl_client import (
     valid_token,
 )
 from tests.interop.sasl_conversation import USERS, ClosedError, Conversation
+from tests.processes import free_port
 
 ANSWERS: Final = Path(__file__).with_name("kafka_security_answers.json")
 
@@ -569,7 +570,7 @@ def captured(folder: Path) -> dict[str, Any]:
     """What a real Kafka says whose data are below ``folder``, by story."""
     kafka = Kafka(kafka_script(), folder / "kafka")
     names = [name for name in LISTENERS if name != "PLAINTEXT"]
-    ports = {"PLAINTEXT": kafka.port} | {name: free_ports() for name in names}
+    ports = {"PLAINTEXT": kafka.port} | {name: free_port() for name in names}
     protocols = {name: "PLAINTEXT" if name == "PLAINTEXT" else "SASL_PLAINTEXT" for name in ports}
     reauth = {"listener.name.short.connections.max.reauth.ms": str(REAUTH_MS)}
     with kafka.running(*kafka_settings(ports, kafka.port + 1, protocols, more=reauth)):

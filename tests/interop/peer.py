@@ -1,15 +1,14 @@
 """The shared folder's script that runs a real Apache Kafka and its tools; tests that need it are skipped without it."""
 
 import os
-import random
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.processes import free_port
 from tests.support import REPOSITORY, missing
 
 JUDGE: Final = "4.4.0"
@@ -17,8 +16,6 @@ JUDGE: Final = "4.4.0"
 
 KAFKA_VERSION: Final = os.environ.setdefault("KAFKA_VERSION", JUDGE)
 """The Kafka that is run: KAFKA_VERSION=4.3.1 chooses the one before."""
-
-_PORTS: Final = (20_000, 32_700)
 
 
 def kafka_script() -> Path:
@@ -42,7 +39,7 @@ class Kafka:
         self._script = script
         self.data = data
         self.directory = data / "logs"
-        self.port = free_ports()
+        self.port = free_port()
 
     @contextmanager
     def running(self, *settings: str, killed: bool = False) -> Iterator["Kafka"]:
@@ -76,20 +73,3 @@ class Kafka:
         )
         assert not check or done.returncode == 0, done.stderr[-2000:]
         return done.stdout
-
-
-def free_ports() -> int:
-    """A port that is free, and so is the next one.
-
-    They lie below those that the kernel gives to connections that go out: one of these would take a port that a Kafka
-    is to listen on later, as when its neighbours in a cluster try to reach it before it is there.
-    """
-    while True:
-        port = random.randrange(*_PORTS)
-        with socket.socket() as first, socket.socket() as second:
-            try:
-                first.bind(("127.0.0.1", port))
-                second.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
