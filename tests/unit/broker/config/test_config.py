@@ -29,7 +29,7 @@ from seglog_broker.config.keys import Key
 from seglog_broker.config.sources import NO_PERMISSIONS, OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES
 from seglog_broker.config.topic_overrides import BATCH_BYTES_MIN, REMOVED_TOPIC_KEYS
-from seglog_broker.config.values import Directory, Double, Kind, Whole, Words
+from seglog_broker.config.values import Directory, Double, Kind, Secret, Whole, Words
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidConfigError
 from seglog_protocol.quantities import reading_of, unit_of
@@ -183,7 +183,7 @@ def test_whatever_is_written_is_a_value_of_its_kind_or_one_sentence(raw: object,
     else:
         sentence = "must "
         assert type(value) is type(key.default)
-        assert key.kind.parse(key.text(value)) == value
+        assert isinstance(key.kind, Secret) or key.kind.parse(key.text(value)) == value, "a secret's text hides it"
     assert sentence.startswith("must ")
     assert "\n" not in sentence
 
