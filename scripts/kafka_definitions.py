@@ -73,6 +73,7 @@ DATA: Final = (
     "RemoveTopicRecord",
     "UserScramCredentialRecord",
     "FeatureLevelRecord",
+    "ClientQuotaRecord",
     "ProducerIdsRecord",
     "AccessControlEntryRecord",
     "RemoveAccessControlEntryRecord",

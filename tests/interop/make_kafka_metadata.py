@@ -2,15 +2,15 @@
 
 ``python -m tests.interop.make_kafka_metadata`` makes those of 4.4.0 again; ``KAFKA_VERSION=4.3.1`` before it, that
 one's. Beside ``kafka_metadata_VERSION.tar.gz`` a JSON file has what Kafka said of each topic in the end: its id in hex,
-and the settings of its own. ``kafka_accounts.tar.gz`` has SCRAM users and ACLs: of the users one is changed and one is
-deleted behind the snapshot, and one of two ACLs.
+and the settings of its own. ``kafka_accounts.tar.gz`` has SCRAM users, ACLs and quotas: of each kind one is made and
+one is deleted behind the snapshot.
 """
 
 import json
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -124,7 +124,7 @@ PASSWORDS: Final = {
 """The passwords of the accounts in the end."""
 
 _NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-_AUTHORIZER: Final = (
+AUTHORIZER: Final = (
     "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users=User:ANONYMOUS",
 )
@@ -151,36 +151,104 @@ def _alter_users(wire: Wire, **changes: list[Plain]) -> None:
     assert not any(each["error_code"] for each in answer["results"]), answer
 
 
-def acl(wire: Wire, topic: str, *, deletes: bool = False) -> None:
-    """Let alice read a topic, or no more."""
-    facts = {"principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3}
-    if deletes:
-        wanted: dict[str, Plain] = {
-            "resource_type_filter": 2, "resource_name_filter": topic, "pattern_type_filter": 3,
-            "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1,
-        }  # fmt: skip
-        answer = plain(wire.ask(request("DeleteAcls", {"filters": [wanted]}), 3))
-        assert answer["filter_results"][0]["matching_acls"], answer
-        return
-    created = {"resource_type": 2, "resource_name": topic, "resource_pattern_type": 3, **facts}
-    answer = plain(wire.ask(request("CreateAcls", {"creations": [created]}), 3))
-    assert not answer["results"][0]["error_code"], answer
+Acl = tuple[int, str, int, str, str, int, int]
+"""Kind of resource, its name, kind of pattern, principal, host, operation and permission, by Kafka's numbers."""
+
+GONE: Final[Acl] = (2, "a", 3, "User:alice", "*", 3, 3)
+"""Deleted behind the snapshot."""
+
+ACLS: Final[tuple[Acl, ...]] = (
+    (2, "b", 3, "User:alice", "*", 3, 3),
+    (2, "orders-", 4, "User:Jürgen 😀", "10.0.0.7", 4, 3),
+    (2, "*", 3, "User:*", "*", 8, 3),
+    (2, "orders-secret", 3, "User:alice", "*", 2, 2),
+    (3, "workers", 4, "User:alice", "*", 3, 3),
+    (4, "kafka-cluster", 3, "User:alice", "*", 12, 3),
+    (5, "pay-", 4, "User:alice", "*", 4, 3),
+    (6, "token", 3, "User:alice", "*", 8, 3),
+    (7, "alice", 3, "User:late", "*", 13, 3),
+    (2, "late", 3, "User:late", "*", 3, 2),
+)
+"""The ACLs in the end; the last one is made behind the snapshot."""
+
+Entity = tuple[tuple[str, str | None], ...]
+"""What a quota is for: types and names, None for the default."""
+
+QUOTAS: Final[dict[Entity, dict[str, float]]] = {
+    (("user", "alice"),): {"producer_byte_rate": 1048576.0, "consumer_byte_rate": 2097152.0},
+    (("user", None),): {"request_percentage": 200.0},
+    (("client-id", "loader"), ("user", "Jürgen 😀")): {"controller_mutation_rate": 0.5},
+    (("client-id", None), ("user", None)): {"consumer_byte_rate": 77.0},
+    (("client-id", "loader"),): {"producer_byte_rate": 4096.0},
+    (("ip", "127.0.0.1"),): {"connection_creation_rate": 50.0},
+    (("ip", None),): {"connection_creation_rate": 5000.0},
+    (("user", "late"),): {"producer_byte_rate": 9.0},
+}
+"""The quotas in the end; alice's consumer_byte_rate and the last one are made behind the snapshot."""
+
+
+def acl_filter(acl: Acl | None = None) -> dict[str, Plain]:
+    """The filter of one ACL, or of all."""
+    kind, name, pattern, principal, host, operation, permission = acl or (1, None, 1, None, None, 1, 1)
+    return {
+        "resource_type_filter": kind, "resource_name_filter": name, "pattern_type_filter": pattern,
+        "principal_filter": principal, "host_filter": host, "operation": operation, "permission_type": permission,
+    }  # fmt: skip
+
+
+def create_acls(wire: Wire, acls: Iterable[Acl]) -> None:
+    """Make ACLs."""
+    facts = ("resource_type", "resource_name", "resource_pattern_type", "principal", "host", "operation")
+    creations = [dict(zip((*facts, "permission_type"), acl, strict=True)) for acl in acls]
+    answer = plain(wire.ask(request("CreateAcls", {"creations": creations}), 3))
+    assert not any(each["error_code"] for each in answer["results"]), answer
+
+
+def delete_acl(wire: Wire, acl: Acl) -> None:
+    """Delete an ACL."""
+    answer = plain(wire.ask(request("DeleteAcls", {"filters": [acl_filter(acl)]}), 3))
+    assert len(answer["filter_results"][0]["matching_acls"]) == 1, answer
+
+
+def alter_quotas(wire: Wire, quotas: Mapping[Entity, Mapping[str, float | None]]) -> None:
+    """Set quotas, or remove those of which the value is None."""
+    entries = [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+            "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in values.items()],
+        }
+        for entity, values in quotas.items()
+    ]
+    answer = plain(wire.ask(request("AlterClientQuotas", {"entries": entries, "validate_only": False}), 1))
+    assert not any(each["error_code"] for each in answer["entries"]), answer
 
 
 def write_users(kafka: Kafka) -> None:
     """Fill the directory of a Kafka that does not run."""
-    with kafka.running(*_AUTHORIZER, "metadata.log.max.record.bytes.between.snapshots=1"), Wire(kafka.port) as wire:
+    alice, late = (("user", "alice"),), (("user", "late"),)
+    with kafka.running(*AUTHORIZER, "metadata.log.max.record.bytes.between.snapshots=1"), Wire(kafka.port) as wire:
         put_user(wire, "alice", "SCRAM-SHA-256", "first of alice")
         put_user(wire, "alice", "SCRAM-SHA-512", "first of alice")
         put_user(wire, "Jürgen 😀", "SCRAM-SHA-256", "pa\u0308ss")
         put_user(wire, "gone", "SCRAM-SHA-256", "gone")
-        acl(wire, "a")
-        acl(wire, "b")
-    with kafka.running(*_AUTHORIZER), Wire(kafka.port) as wire:
+        create_acls(wire, [GONE, *ACLS[:-1]])
+        before: dict[Entity, dict[str, float | None]] = {of: {**quota} for of, quota in QUOTAS.items() if of != late}
+        before[alice] = {"producer_byte_rate": 1048576.0, "request_percentage": 7.0}
+        alter_quotas(wire, before | {(("client-id", "gone"),): {"producer_byte_rate": 1.0}})
+    with kafka.running(*AUTHORIZER), Wire(kafka.port) as wire:
         put_user(wire, "alice", "SCRAM-SHA-256", "changed later")
         put_user(wire, "late", "SCRAM-SHA-512", "behind the snapshot")
         delete_user(wire, "gone", "SCRAM-SHA-256")
-        acl(wire, "a", deletes=True)
+        delete_acl(wire, GONE)
+        create_acls(wire, ACLS[-1:])
+        alter_quotas(
+            wire,
+            {
+                alice: {"consumer_byte_rate": 2097152.0, "request_percentage": None},
+                late: {"producer_byte_rate": 9.0},
+                (("client-id", "gone"),): {"producer_byte_rate": None},
+            },
+        )
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------

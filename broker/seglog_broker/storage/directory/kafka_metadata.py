@@ -1,4 +1,4 @@
-"""Kafka's metadata log: topics, partitions, configuration and accounts read from it, and the snapshot that begins one.
+"""Kafka's metadata log: topics, settings, accounts, ACLs and quotas read from it, and the snapshot that begins one.
 
 Kafka keeps it in the first of its ``log.dirs``; every broker of a cluster has a full copy. The value of a record is a
 frame: its version (1), the kind of record and its version as unsigned varints, then the record, which has the fields of
@@ -12,6 +12,7 @@ import struct
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -65,6 +66,7 @@ _KINDS: Final = MappingProxyType(
         9: "RemoveTopicRecord",
         11: "UserScramCredentialRecord",
         12: "FeatureLevelRecord",
+        14: "ClientQuotaRecord",
         15: "ProducerIdsRecord",
         18: "AccessControlEntryRecord",
         19: "RemoveAccessControlEntryRecord",
@@ -78,6 +80,9 @@ _NUMBERS: Final = MappingProxyType({name: number for number, name in _KINDS.item
 _WRITTEN_VERSIONS: Final = MappingProxyType({"PartitionRecord": 1})
 """Where it is not 0. Version 2 of a partition adds eligible leader replicas, of which one replica has none."""
 
+Entity = tuple[tuple[str, str | None], ...]
+"""What a quota is for: types of entity (user, client-id, ip) and names, sorted; a name of None is the default's."""
+
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _SNAPSHOT_HEADER, _SNAPSHOT_FOOTER = 3, 4
 _RECORDS_A_BATCH: Final = 1_000
@@ -89,9 +94,9 @@ class KafkaMetadata:
 
     ``topic_configs`` has the settings of each topic as Kafka stores them, ``broker_configs`` those of brokers by node
     id, with an empty one for all brokers, ``group_configs`` those of groups; ``credentials`` are those of users by name
-    and mechanism, and ``acls`` is the number of ACLs. Kafka has given no producer id from ``next_producer_id`` on.
-    ``problem``: why a part of it could not be read, or None. ``metadata_version`` is None where what could be read
-    names none.
+    and mechanism, ``acls`` have an id of Kafka's each, and ``quotas`` have the values of each entity by key. Kafka has
+    given no producer id from ``next_producer_id`` on. ``problem``: why a part of it could not be read, or None.
+    ``metadata_version`` is None where what could be read names none.
     """
 
     is_there: bool = False
@@ -101,7 +106,8 @@ class KafkaMetadata:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     credentials: dict[tuple[str, str], Credential] = field(default_factory=dict)
-    acls: int = 0
+    acls: list[messages.AccessControlEntryRecord] = field(default_factory=list)
+    quotas: dict[Entity, dict[str, float]] = field(default_factory=dict)
     next_producer_id: int = 0
     problem: str | None = None
     metadata_version: int | None = None
@@ -141,7 +147,8 @@ def read_kafka_metadata(fs: FileSystem, path: str) -> KafkaMetadata:
             out.broker_configs[name] = config
         elif kind == GROUP_RESOURCE and config:
             out.group_configs[name] = config
-    out.acls = len(image.acls)
+    out.acls = list(image.acls.values())
+    out.quotas = {entity: values for entity, values in image.quotas.items() if values}
     return out
 
 
@@ -153,7 +160,8 @@ class _Image:
         self.topics: dict[bytes, str] = {}
         self.partitions: dict[bytes, set[int]] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
-        self.acls: set[bytes] = set()
+        self.acls: dict[bytes, messages.AccessControlEntryRecord] = {}
+        self.quotas: dict[Entity, dict[str, float]] = {}
 
     def apply(self, name: str, log: bytes, first: int) -> None:
         """Apply the records of one file from offset ``first`` on, up to the first invalid batch."""
@@ -185,9 +193,16 @@ class _Image:
         elif isinstance(record, messages.ProducerIdsRecord):
             self.out.next_producer_id = record.next_producer_id
         elif isinstance(record, messages.AccessControlEntryRecord):
-            self.acls.add(record.id)
+            self.acls[record.id] = record
         elif isinstance(record, messages.RemoveAccessControlEntryRecord):
-            self.acls.discard(record.id)
+            self.acls.pop(record.id, None)
+        elif isinstance(record, messages.ClientQuotaRecord):
+            entity = tuple(sorted(((each.entity_type, each.entity_name) for each in record.entity), key=itemgetter(0)))
+            values = self.quotas.setdefault(entity, {})
+            if record.remove:
+                values.pop(record.key, None)
+            else:
+                values[record.key] = record.value
         elif isinstance(record, messages.UserScramCredentialRecord | messages.RemoveUserScramCredentialRecord):
             self._apply_credential(record)
 

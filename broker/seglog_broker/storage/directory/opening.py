@@ -191,7 +191,7 @@ def _has_news_of_kafka(fs: FileSystem, path: str, found: list[str], registry: To
 
 def _refuse_acls(fs: FileSystem, path: str) -> None:
     """Refuse a directory of a Kafka that had ACLs: the broker would let everyone do what they forbid."""
-    count = kafka_metadata.read_kafka_metadata(fs, path).acls
+    count = len(kafka_metadata.read_kafka_metadata(fs, path).acls)
     if count:
         raise LogDirectoryError(
             f"{path} was used by a Kafka with {count:,} ACL{'' if count == 1 else 's'}, which seglog does not enforce "

@@ -32,7 +32,7 @@ from seglog_protocol.record_batch import iter_batches, rewrite_offset_and_epoch
 from seglog_protocol.records import iter_records
 from seglog_protocol.scram import salted
 from seglog_protocol.steps import finished
-from tests.interop.make_kafka_metadata import ITERATIONS, PASSWORDS, SALT
+from tests.interop.make_kafka_metadata import ACLS, ITERATIONS, PASSWORDS, QUOTAS, SALT, Acl
 from tests.logs import ManualClock, batch, read_all
 from tests.support import each_case
 from tests.unit.broker.security.exchanges import plain
@@ -369,18 +369,26 @@ def _broker(fs: ForgetfulFileSystem, *flags: str) -> Broker:
     return Broker.open(config, fs, ManualClock(), InlineOffload())
 
 
-def test_the_metadata_log_has_the_credentials_of_the_end_and_the_acl_that_is_left() -> None:
+def _fields(record: messages.AccessControlEntryRecord) -> Acl:
+    return (
+        record.resource_type, record.resource_name, record.pattern_type, record.principal, record.host,
+        record.operation, record.permission_type,
+    )  # fmt: skip
+
+
+def test_the_metadata_log_has_the_credentials_acls_and_quotas_of_the_end() -> None:
     found = read_kafka_metadata(_real_directory("accounts"), _DATA)
     assert found.problem is None
     assert found.credentials.keys() == PASSWORDS.keys()
     assert {(each.iterations, each.salt) for each in found.credentials.values()} == {(ITERATIONS, SALT)}
-    assert found.acls == 1
+    assert sorted(map(_fields, found.acls)) == sorted(ACLS)
+    assert found.quotas == QUOTAS
 
 
 def test_where_there_are_acls_the_start_is_refused_and_nothing_is_touched() -> None:
     fs = _real_directory("accounts")
     before = fs.snapshot()
-    with pytest.raises(LogDirectoryError, match=r"with 1 ACL, which .* --set seglog\.acls\.not\.enforced=true"):
+    with pytest.raises(LogDirectoryError, match=r"with 10 ACLs, which .* --set seglog\.acls\.not\.enforced=true"):
         _broker(fs)
     assert fs.snapshot() == before
 
