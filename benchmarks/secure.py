@@ -4,7 +4,6 @@ Its Kafka is measured where ``--beside-kafka`` says how to run one. Both keep a 
 handshake are rows of their own.
 """
 
-import os
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
@@ -13,8 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import seglog
 from benchmarks.batches import batch_of, dated
-from benchmarks.harness import MIB, Bench, Benchmark, BenchmarkError, Row, take_turns
+from benchmarks.harness import MIB, Bench, Benchmark, Row, take_turns
 from benchmarks.kafka_door import Door
 from benchmarks.peers.cases import APPENDS, FETCHES
 from benchmarks.peers.jobs import LoadProcess, Pace, load_process
@@ -22,11 +22,9 @@ from benchmarks.peers.results import Measure
 from benchmarks.peers.servers import PeerAbsentError, free_ports, script_server
 from benchmarks.peers.sides import Kafka, KafkaServer
 from benchmarks.processes import daemon
-from benchmarks.raw_client import connect, encode, open_socket
+from benchmarks.raw_client import open_socket
 from seglog_broker.security.trial_certificates import make_certificates
 from seglog_protocol.kafka import messages, write_request
-from seglog_protocol.messages import AlterUsersRequest, UserUpsertion
-from seglog_protocol.scram import salted
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_SSL")
 _CASES: Final = tuple(case for case in APPENDS if case.group != "disk")
@@ -71,13 +69,8 @@ def _access(protocol: str, port: int, certificates: Certificates) -> dict[str, A
 
 def _add_account(port: int) -> None:
     """By the native listener, whose clients administer."""
-    salt = os.urandom(16)
-    derived = salted("SCRAM-SHA-256", _PASSWORD.encode(), salt, _ITERATIONS)
-    with connect(port) as connection:
-        upsertion = UserUpsertion(_USER, "SCRAM-SHA-256", _ITERATIONS, salt, derived)
-        reply, _ = connection.ask_frame(encode(AlterUsersRequest(upsertions=[upsertion])))
-    if "error" in reply["results"][0]:
-        raise BenchmarkError(f"the account was refused: {reply}")
+    with seglog.connect(f"127.0.0.1:{port}") as client:
+        client.create_user(_USER, _PASSWORD, iterations=_ITERATIONS)
 
 
 Sides = Mapping[str, Kafka[Any]]

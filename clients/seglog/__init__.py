@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from seglog.core.records import ConsumerGap, FetchedBatch, GapLog, Record
     from seglog.core.security import Tls
     from seglog.core.timestamps import TimestampWarning
+    from seglog.core.users import UserDescription
     from seglog.group_consumer import GroupConsumer
     from seglog.groups import GroupDescription, GroupOffset, OffsetReset
     from seglog.producer import Delivery, Producer
     from seglog.queue import Queue
     from seglog.transaction import Transaction
     from seglog_protocol.errors import *
-    from seglog_protocol.messages import ConfigEntry, CreateTopicReply, HelloReply, TopicDescription, UserDescription
+    from seglog_protocol.messages import ConfigEntry, CreateTopicReply, HelloReply, TopicDescription
     from seglog_protocol.version import __version__
 
 __all__ = [
@@ -114,6 +115,7 @@ _HOMES: "Final" = {
     "seglog.core.records": ("ConsumerGap", "FetchedBatch", "GapLog", "Record"),
     "seglog.core.security": ("Tls",),
     "seglog.core.timestamps": ("TimestampWarning",),
+    "seglog.core.users": ("UserDescription",),
     "seglog.group_consumer": ("GroupConsumer",),
     "seglog.groups": ("GroupDescription", "GroupOffset", "OffsetReset"),
     "seglog.producer": ("Delivery", "Producer"),
@@ -124,7 +126,6 @@ _HOMES: "Final" = {
         "CreateTopicReply",
         "HelloReply",
         "TopicDescription",
-        "UserDescription",
     ),
     "seglog_protocol.version": ("__version__",),
 }

@@ -483,7 +483,7 @@ class ClientVerbs(Generic[ProducerT, TransactionT, ConsumerT, GroupConsumerT, Qu
     # --- Accounts -----------------------------------------------------------------------------------------------------
 
     @Verb
-    def users(self, names: Sequence[str] | None = None) -> "Conversation[list[messages.UserDescription]]":
+    def users(self, names: Sequence[str] | None = None) -> "Conversation[list[users.UserDescription]]":
         """The accounts called ``names``, or all, by name, without what could be used to log in.
 
         Raises UnknownUserError for a name that there is not, and AuthorizationError for those who may not administer.

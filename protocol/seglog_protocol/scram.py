@@ -8,6 +8,9 @@ from typing import Final
 HASHES: Final[Mapping[str, str]] = MappingProxyType({"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"})
 """The mechanisms, and their hash functions as ``hashlib`` names them."""
 
+NUMBERS: Final = MappingProxyType({"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2})
+"""The mechanisms as Kafka's wire numbers them."""
+
 ITERATIONS_DEFAULT: Final = 8_192
 """Of a new account: twice the least that Kafka and RFC 7677 allow."""
 

@@ -66,7 +66,6 @@ from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.authenticator import Authenticator
 from seglog_broker.security.bearer_token import BearerToken
-from seglog_broker.security.principals import ANONYMOUS
 from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.identity import OtherVersion
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -400,13 +399,8 @@ class Broker:
         self.partitions.suggestions.renew()
         return self._offsets_now(request)
 
-    async def answer(
-        self, request: messages.Request, host: str = "", principal: str = ANONYMOUS
-    ) -> tuple[messages.Message, bytes]:
-        """The reply and its payload, for any request except hello, append, fetch and samples.
-
-        It is from a client at ``host``, which is ``principal``.
-        """
+    async def answer(self, request: messages.Request, host: str = "") -> tuple[messages.Message, bytes]:
+        """The reply and its payload, for any request of a client at ``host`` but hello, append, fetch and samples."""
         self.partitions.suggestions.renew()
         match request:
             case messages.OffsetsRequest():
@@ -433,10 +427,6 @@ class Broker:
                 return await self.describer.describe(), b""
             case messages.InitProducerRequest() if request.transactional_id is None:
                 return await self.init_producer(), b""
-            case messages.UsersRequest():
-                return await self.users.describe(request), b""
-            case messages.AlterUsersRequest():
-                return await self.users.alter(request, principal), b""
             case messages.FlushRequest():
                 return await self.flush(request), b""
         reply = await self._native_transactions.answer(request)

@@ -1,9 +1,8 @@
 """The accounts, described and changed: one change after the other, each on the disk before it is answered."""
 
-from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -21,22 +20,10 @@ from seglog_broker.storage.directory.accounts import (
     why_impossible_name,
 )
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
-from seglog_protocol import errors, messages
-from seglog_protocol.frames import HEADER_BYTES_MAX
+from seglog_protocol import errors
 from seglog_protocol.scram import HASHES
 
 log = get_logger()
-
-DESCRIPTION_COST: Final = 8
-"""Microseconds to describe an account."""
-
-DESCRIPTION_BYTES: Final = 256
-"""At most that an account, or an error in its place, takes in a reply beside its name."""
-
-_SIZES_OF_NAME: Final = 8  # four bytes for a character, twice in an error
-
-REPLY_BYTES_MAX: Final = HEADER_BYTES_MAX // 2
-"""The size of a reply, as it is counted beforehand, at which the rest is left for another one."""
 
 CHANGE_COST: Final = 100
 """To judge a change, whose name may be long and odd."""
@@ -47,33 +34,41 @@ _NONE_TO_DELETE: Final = "Attempt to delete a user credential that does not exis
 _NOT_KEPT: Final = "the accounts could not be kept"
 
 
+class UserDeletion(NamedTuple):
+    """A credential to delete."""
+
+    name: str
+    mechanism: str
+
+
+class UserUpsertion(NamedTuple):
+    """A SCRAM credential to set: ``salted_password`` is Hi(password, salt, iterations) of RFC 5802."""
+
+    name: str
+    mechanism: str
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        """Without what could be used to log in."""
+        return f"UserUpsertion(name={self.name!r}, mechanism={self.mechanism!r}, iterations={self.iterations})"
+
+
+class AlteredUser(NamedTuple):
+    """An account that was changed, or why it was not."""
+
+    user: str
+    error: errors.SeglogError | None
+
+
 @dataclass(eq=False, repr=False)
 class UserService(Service):
-    """Describes and changes accounts, for both wires."""
+    """Describes and changes accounts."""
 
     def __post_init__(self) -> None:
         self._accounts = self._directory.accounts
         self._lock = trio.Lock()
-
-    async def describe(self, request: messages.UsersRequest) -> messages.UsersReply:
-        """A page of the accounts asked for, in the order of their names, and an error for each that there is not."""
-        turns = budget.Turns(self._scheduler.turn)
-        users: list[messages.UserDescription] = []
-        unknown: list[errors.SeglogError] = []
-        names = self._accounts.names() if request.names is None else sorted(set(request.names))
-        size = 0
-        for name in names[bisect_right(names, request.after) :]:
-            await turns.spend(DESCRIPTION_COST)
-            size += DESCRIPTION_BYTES + _SIZES_OF_NAME * len(name)
-            if size > REPLY_BYTES_MAX and (users or unknown):
-                return messages.UsersReply(users, unknown, has_more=True)
-            credentials = self.credentials_of(name)
-            if credentials:
-                shown = [messages.UserCredential(each.mechanism, each.iterations) for each in credentials]
-                users.append(messages.UserDescription(name, shown))
-            elif request.names is not None:
-                unknown.append(errors.UnknownUserError(f"there is no account {name[:100]!r}", user=name))
-        return messages.UsersReply(users, unknown)
 
     def names(self) -> list[str]:
         """The names of all accounts, sorted."""
@@ -84,18 +79,14 @@ class UserService(Service):
         account = self._accounts.account(name) or {}
         return [account[mechanism] for mechanism in HASHES if mechanism in account]
 
-    async def alter(self, request: messages.AlterUsersRequest, by: str) -> messages.AlterUsersReply:
-        """Change accounts for the principal ``by``; see ``change``."""
-        return messages.AlterUsersReply(await self.change(request.deletions, request.upsertions, by))
-
     async def change(
         self,
-        deletions: Sequence[messages.UserDeletion],
-        upsertions: Sequence[messages.UserUpsertion],
+        deletions: Sequence[UserDeletion],
+        upsertions: Sequence[UserUpsertion],
         by: str,
         *,
         once: bool = False,
-    ) -> list[messages.AlteredUser]:
+    ) -> list[AlteredUser]:
         """Delete and set credentials for the principal ``by``: of each account all that is asked, or nothing.
 
         A credential is named once, with ``once`` an account, as in Kafka. Results are in the order of first mention;
@@ -104,7 +95,7 @@ class UserService(Service):
         async with self._lock:
             judged = _Judged(self._accounts, needed_accounts(self._config.current), once=once)
             turns = budget.Turns(self._scheduler.turn)
-            asked: list[messages.UserDeletion | messages.UserUpsertion] = [*deletions, *upsertions]
+            asked: list[UserDeletion | UserUpsertion] = [*deletions, *upsertions]
             for each in asked:
                 await turns.spend(CHANGE_COST)
                 judged.add(each)
@@ -123,7 +114,7 @@ class UserService(Service):
                         await turns.spend(CHANGE_COST)
                         what = "credential_deleted" if credential is None else "credential_set"
                         log.info("user_changed", user=name, mechanism=mechanism, change=what, principal=by)
-        return [messages.AlteredUser(name, error) for name, error in judged.errors.items()]
+        return [AlteredUser(name, error) for name, error in judged.errors.items()]
 
 
 class _Judged:
@@ -138,20 +129,21 @@ class _Judged:
         self.errors: dict[str, errors.SeglogError | None] = {}
         """By account in the order of first mention: why it stays as it is, None where it is changed."""
 
-    def add(self, asked: messages.UserDeletion | messages.UserUpsertion) -> None:
+    def add(self, asked: UserDeletion | UserUpsertion) -> None:
         """Judge one more change."""
         name = asked.name
         if self.errors.setdefault(name, None) is not None:
             return
         named = self._changes.setdefault(name, {})
         try:
-            if isinstance(asked, messages.UserDeletion):
-                found: dict[str, Credential | None] = dict.fromkeys(self._deleted(asked))
+            if isinstance(asked, UserDeletion):
+                self._refuse_unknown(asked)
+                found = None
             else:
-                found = {asked.mechanism: _made(asked)}
-            if named.keys() & found.keys() or (self._once and named):
+                found = _made(asked)
+            if asked.mechanism in named or (self._once and named):
                 raise errors.DuplicateUserError(_TWICE, user=name)
-            named |= found
+            named[asked.mechanism] = found
         except errors.SeglogError as error:
             self.errors[name] = error
 
@@ -186,17 +178,11 @@ class _Judged:
         after = {**(self._accounts.account(name) or {}), **changes}
         return any(credential is not None for credential in after.values())
 
-    def _deleted(self, asked: messages.UserDeletion) -> list[str]:
-        """The mechanisms of the credentials that a deletion names."""
-        if asked.mechanism is None:
-            account = self._accounts.account(asked.name)
-            if account is None:
-                raise errors.UnknownUserError(f"there is no account {asked.name[:100]!r}", user=asked.name)
-            return list(account)
+    def _refuse_unknown(self, asked: UserDeletion) -> None:
+        """Raise UnknownUserError for a credential that there is not."""
         _check(asked.name, asked.mechanism)
         if self._accounts.credential(asked.name, asked.mechanism) is None:
             raise errors.UnknownUserError(_NONE_TO_DELETE, user=asked.name)
-        return [asked.mechanism]
 
 
 def _check(name: str, mechanism: str) -> None:
@@ -206,7 +192,7 @@ def _check(name: str, mechanism: str) -> None:
         raise errors.UnsupportedMechanismError("Unknown SCRAM mechanism", mechanisms=list(HASHES))
 
 
-def _made(asked: messages.UserUpsertion) -> Credential:
+def _made(asked: UserUpsertion) -> Credential:
     """The credential that an upsertion sets. Raises UnacceptableCredentialError, UnsupportedMechanismError."""
     name = asked.name
     _check(name, asked.mechanism)

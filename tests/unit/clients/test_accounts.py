@@ -14,12 +14,12 @@ import seglog
 import seglog.trio
 from seglog.core.authentication import Authentication
 from seglog.core.connection import Reply
-from seglog.core.conversations import Ask, Conversation, converse
+from seglog.core.conversations import Ask, converse
 from seglog.core.security import Account, Bearer, Secret, Target, target_of
-from seglog.core.users import create_user, list_users, set_password
+from seglog.core.users import create_user, set_password
 from seglog.secret_files import secret_in
 from seglog.testing import Broker
-from seglog_protocol import messages
+from seglog_protocol import kafka, messages
 from seglog_protocol.errors import (
     AuthenticationError,
     AuthenticationRequiredError,
@@ -29,7 +29,7 @@ from seglog_protocol.errors import (
     UnsupportedMechanismError,
     UserExistsError,
 )
-from seglog_protocol.frames import encode_frame
+from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.support import each_case
 from tests.unit.clients.faces import Connect
 from tests.unit.clients.fake_broker import Answer
@@ -458,31 +458,25 @@ async def test_an_account_is_made_logs_in_and_is_deleted(connect: Connect) -> No
                     await call(*arguments)
 
 
-def administered(
-    conversation: Conversation[Any], *answers: messages.Message | UnknownUserError
-) -> tuple[Any, list[Any]]:
-    """What comes of a conversation about accounts that is answered by these, and what was asked."""
+def test_of_a_password_nothing_is_sent_but_what_is_derived_from_it_with_new_salts() -> None:
     asked: list[Any] = []
-    left = iter(answers)
 
     def answer(question: Ask) -> Reply:
-        asked.append(question.request)
-        return Reply(1, messages.reply_header(1, next(left)), memoryview(b""))
+        """There is no account, and it is made."""
+        payload = memoryview(question.payload[0])
+        assert PASSWORD.encode() not in bytes(payload)
+        asked.append(kafka.read_request(kafka.read_request_header(payload), payload))
+        cls = kafka.messages.DescribeUserScramCredentialsResponse
+        unknown = cls.DescribeUserScramCredentialsResult(user="alice", error_code=ErrorCode.RESOURCE_NOT_FOUND)
+        made = kafka.messages.AlterUserScramCredentialsResponse()
+        response = cls(results=[unknown]) if len(asked) % 2 else made
+        return Reply(1, {"id": 1}, memoryview(b"".join(kafka.write_response(0, response, 0)))[4:])
 
-    return converse(conversation, answer), asked
-
-
-def test_of_a_password_nothing_is_sent_but_what_is_derived_from_it_with_new_salts() -> None:
-    salts = set()
     for _ in range(2):
-        unknown = messages.UsersReply([], [UnknownUserError("no alice", user="alice")])
-        done = messages.AlterUsersReply([messages.AlteredUser("alice")] * 2)
-        _, (_, sent) = administered(create_user("alice", Secret(PASSWORD), 4096), unknown, done)
-        assert {each.mechanism for each in sent.upsertions} == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
-        assert PASSWORD.encode() not in encode_frame(messages.request_header(1, sent))
-        assert "salt" not in repr(sent)
-        salts |= {each.salt for each in sent.upsertions}
-    assert [len(salt) for salt in salts] == [32] * 4
+        converse(create_user("alice", Secret(PASSWORD), 4096), answer)
+    credentials = [*asked[1].upsertions, *asked[3].upsertions]
+    assert sorted(each.mechanism for each in credentials) == [1, 1, 2, 2]
+    assert [len(salt) for salt in {bytes(each.salt) for each in credentials}] == [32] * 4
 
 
 @each_case(
@@ -503,16 +497,5 @@ def test_of_a_password_nothing_is_sent_but_what_is_derived_from_it_with_new_salt
 def test_what_clients_would_send_in_different_ways_is_refused_here(name: str, password: str, said: str) -> None:
     for call in (create_user, set_password):
         with pytest.raises(ValueError, match=said) as caught:
-            administered(call(name, Secret(password), 4096))
+            next(call(name, Secret(password), 4096))
         assert PASSWORD not in str(caught.value)
-
-
-def test_accounts_are_asked_for_page_by_page_as_long_as_there_are_any() -> None:
-    """A page that says that others follow, and has none, is the last one: behind what would the next one begin?"""
-    pages = [
-        messages.UsersReply([messages.UserDescription(name, []) for name in names], has_more=True)
-        for names in (["alice", "bob"], ["carol"], [])
-    ]
-    users, asked = administered(list_users(), *pages)
-    assert [user.name for user in users] == ["alice", "bob", "carol"]
-    assert [request.after for request in asked] == ["", "bob", "carol"]

@@ -42,6 +42,8 @@ class RequestContext:
     """The memory of the response."""
     session: Session
     """Who the client is."""
+    is_carried: bool = False
+    """True if the request came within a native one."""
 
     @property
     def listener_name(self) -> str:

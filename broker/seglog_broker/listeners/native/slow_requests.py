@@ -32,8 +32,6 @@ CHANGED: Final[Mapping[str, Administration]] = MappingProxyType(
         messages.TruncateRequest.api: Administration.TOPICS,
         messages.DeleteGroupsRequest.api: Administration.GROUPS,
         messages.DeleteOffsetsRequest.api: Administration.GROUPS,
-        messages.UsersRequest.api: Administration.BROKER,
-        messages.AlterUsersRequest.api: Administration.BROKER,
         messages.AbortTransactionRequest.api: Administration.BROKER,
     }
 )
@@ -48,7 +46,6 @@ LISTED: Final[frozenset[str]] = frozenset(
         messages.ListGroupsRequest,
         messages.TopicsRequest,
         messages.TransactionsRequest,
-        messages.UsersRequest,
     )
 )
 """The apis whose replies may be long whatever is asked: they tell of all that there is."""
@@ -135,7 +132,7 @@ async def _answer(
     changed = CHANGED.get(request.api)
     if changed is not None and (refusal := connection.session.refusal_of(changed)) is not None:
         raise refusal
-    answering = partial(broker.answer, request, client_host, connection.session.principal)
+    answering = partial(broker.answer, request, client_host)
     if not isinstance(request, _WAITING):
         return await answering()
     answered = await wait_for(connection, answering)

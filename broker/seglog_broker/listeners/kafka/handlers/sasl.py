@@ -12,9 +12,9 @@ DescribeUserScramCredentials, AlterUserScramCredentials
 """
 
 from collections import Counter
-from types import MappingProxyType
 from typing import Final
 
+from seglog_broker.api.users import AlteredUser, UserDeletion, UserUpsertion
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.error_responses import error_response
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, failure_of
@@ -25,10 +25,9 @@ from seglog_protocol import errors
 from seglog_protocol.kafka import RequestHeader, messages, read_request
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Response
-from seglog_protocol.messages import AlteredUser, UserDeletion, UserUpsertion
+from seglog_protocol.scram import NUMBERS
 
-_NUMBERS: Final = MappingProxyType({"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2})
-_NAMES: Final = MappingProxyType({number: name for name, number in _NUMBERS.items()})
+_NAMES: Final = {number: name for name, number in NUMBERS.items()}
 
 
 async def describe_users(
@@ -44,7 +43,7 @@ async def describe_users(
         result = cls.DescribeUserScramCredentialsResult(user=name, error_message="", credential_infos=[])
         response.results.append(result)
         result.credential_infos = [
-            cls.CredentialInfo(mechanism=_NUMBERS[each.mechanism], iterations=each.iterations)
+            cls.CredentialInfo(mechanism=NUMBERS[each.mechanism], iterations=each.iterations)
             for each in users.credentials_of(name)
         ]
         code, why = ErrorCode.NONE, ""
@@ -62,7 +61,7 @@ async def describe_users(
 async def alter_users(
     context: RequestContext, request: messages.AlterUserScramCredentialsRequest
 ) -> messages.AlterUserScramCredentialsResponse:
-    """Sets and deletes credentials, each user once."""
+    """Sets and deletes credentials, each user once; within a native request each credential once."""
     deletions = [
         UserDeletion(deletion.name, _NAMES.get(deletion.mechanism, ""))
         async for deletion in in_turns(context, request.deletions)
@@ -74,7 +73,9 @@ async def alter_users(
         async for each in in_turns(context, request.upsertions)
     ]
     try:
-        altered = await context.broker.users.change(deletions, upsertions, context.session.principal, once=True)
+        altered = await context.broker.users.change(
+            deletions, upsertions, context.session.principal, once=not context.is_carried
+        )
     except errors.SeglogError as error:
         names = dict.fromkeys([*(each.name for each in deletions), *(each.name for each in upsertions)])
         altered = [AlteredUser(name, error) for name in names]
@@ -134,9 +135,11 @@ async def authenticate(
     )
 
 
+_BROKER: Final = Administration.BROKER
+
 APIS: Final = (
     Api(SASL_HANDSHAKE, "SaslHandshake", range(2), handshake),
     Api(SASL_AUTHENTICATE, "SaslAuthenticate", range(3), handle=authenticate),
-    Api(50, "DescribeUserScramCredentials", range(1), handle=describe_users, changes=Administration.BROKER),
-    Api(51, "AlterUserScramCredentials", range(1), handle=alter_users, changes=Administration.BROKER),
+    Api(50, "DescribeUserScramCredentials", range(1), handle=describe_users, changes=_BROKER, is_carried=True),
+    Api(51, "AlterUserScramCredentials", range(1), handle=alter_users, changes=_BROKER, is_carried=True),
 )
