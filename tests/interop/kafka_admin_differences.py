@@ -9,7 +9,6 @@ from tests.interop.kafka_wire import Plain
 _AT_ONCE: Final = "seglog answers when the topic is made, so that the client need not ask again"
 _COLLIDING: Final = "a name that collides is refused for good, where Kafka has its client ask until it gives up"
 _BROKERS: Final = "a refused topic does not hide the brokers"
-_NO_QUOTAS: Final = "a quota that nobody keeps to is refused, where Kafka stores it"
 _NO_METADATA_LOG: Final = "there is no log of metadata: its leader has no epochs and no listener of its own"
 _NO_TRANSACTIONS: Final = "Kafka looks for a coordinator whose topic is not made yet; here no id is known for good"
 _SAME_REQUEST: Final = "topics of one request collide as well, which Kafka does not see"
@@ -98,16 +97,6 @@ DIFFERENCES: Final[Mapping[str, Difference]] = {
         _NO_METADATA_LOG, {"topics.0.partitions.0.leader_epoch": 0, "nodes.0.listeners.0.name": "PLAINTEXT"}
     ),
     "replicas of nothing": Difference("nothing was asked, and nothing is said", {"error_message": None}),
-    **{
-        title: Difference(
-            _NO_QUOTAS,
-            {
-                "entries.0.error_code": 42,
-                "entries.0.error_message": "producer_byte_rate cannot be set: seglog has no quotas of clients",
-            },
-        )
-        for title in ("a quota, validated", "a quota is set")
-    },
     **{
         title: Difference(_NO_LIST, {"responses.0.partitions.0.aborted_transactions": []})
         for title in (

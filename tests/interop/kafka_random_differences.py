@@ -167,7 +167,6 @@ REASONS: Final = (
     ),
     Reason("nothing is asked for, in a way that there is not", "ElectLeaders", "error_code", _codes((0, 42))),
     Reason("nothing is asked for", "AlterPartitionReassignments", "allow_replication_factor_change"),
-    Reason("quotas of clients are refused, whatever else is wrong with them", "AlterClientQuotas", _ANY),
     Reason(
         "Kafka refuses a whole request for a resource of an unknown kind; here each resource has its own result",
         "DescribeConfigs",

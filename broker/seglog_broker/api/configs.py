@@ -247,7 +247,7 @@ class ConfigService(Service):
             return dynamic.with_broker(broker, dynamic_config.checked_settings(settings, kind))
 
         try:
-            altered = await self._alter_dynamic(changed, validate_only=validate_only)
+            altered = await self.alter_dynamic(changed, validate_only=validate_only)
         except InvalidConfigError as error:
             raise InvalidRequestError(error.message) from error
         if altered:
@@ -276,10 +276,10 @@ class ConfigService(Service):
                 )
             return dynamic.with_group(name, settings)
 
-        if await self._alter_dynamic(changed, validate_only=validate_only):
+        if await self.alter_dynamic(changed, validate_only=validate_only):
             log.info("group_configuration_changed", group=name, config=self._config.dynamic.of_group(name))
 
-    async def _alter_dynamic(
+    async def alter_dynamic(
         self, changed: Callable[[dynamic_config.DynamicConfig], dynamic_config.DynamicConfig], *, validate_only: bool
     ) -> bool:
         """Replace settings made at run time by what ``changed`` makes of them; return whether they differ.

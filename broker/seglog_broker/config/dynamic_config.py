@@ -3,7 +3,7 @@
 A setting is a key and its value as Kafka writes it. ``with_dynamic`` is the one place that puts those of brokers over
 the rest: of one broker before those of all brokers, before flags, environment, file and defaults.
 
-Those of a group have keys of their own; see ``group_keys``.
+Those of a group have keys of their own; see ``group_keys``. So have quotas of clients: ``client_quotas``.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from seglog_broker.config import broker_config
+from seglog_broker.config.client_quotas import ClientQuotas
 from seglog_broker.config.kafka_configs import kafka_keys
 from seglog_broker.config.keys import Change, Effect, Key, Origin, OriginKind, Setting, nearest_name
 from seglog_broker.config.listener_keys import ListenerKey, parse_listener_key
@@ -38,11 +39,13 @@ _NONE: Final[Settings] = {}
 class DynamicConfig:
     """All settings made at run time.
 
-    ``brokers`` are those of each broker by its number, under ``ALL_BROKERS`` those of all; ``groups`` those of groups.
+    ``brokers`` are those of each broker by its number, under ``ALL_BROKERS`` those of all; ``groups`` those of groups,
+    ``clients`` quotas of clients.
     """
 
     brokers: Mapping[str, Settings] = field(default_factory=dict)
     groups: Mapping[str, Settings] = field(default_factory=dict)
+    clients: ClientQuotas = field(default_factory=dict)
 
     def of_broker(self, name: str) -> Settings:
         """The settings of one broker, or of ``ALL_BROKERS``."""
@@ -59,6 +62,11 @@ class DynamicConfig:
     def with_group(self, name: str, settings: Settings) -> "DynamicConfig":
         """With these settings of a group in place of others."""
         return dataclasses.replace(self, groups=_replaced(self.groups, name, settings))
+
+    def with_clients(self, changed: ClientQuotas) -> "DynamicConfig":
+        """With these quotas of some clients in place of others; an entity without any is forgotten."""
+        clients = {**self.clients, **changed}
+        return dataclasses.replace(self, clients={entity: quotas for entity, quotas in clients.items() if quotas})
 
 
 FOR_ALL_BROKERS: Final = "min.insync.replicas"

@@ -152,7 +152,8 @@ def read_registry(fs: FileSystem, path: str) -> Iterator[f.Fact]:
 
 def read_dynamic_configs(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``seglog-configs.json``: each setting made at run time, after whose it is."""
-    from seglog_broker.storage.directory import dynamic_configs  # noqa: PLC0415 - it imports the configuration
+    from seglog_broker.config.client_quotas import entity_text  # noqa: PLC0415 - it imports the configuration
+    from seglog_broker.storage.directory import dynamic_configs  # noqa: PLC0415 - as above
 
     try:
         found = dynamic_configs.read_dynamic_configs(fs, path)
@@ -164,6 +165,8 @@ def read_dynamic_configs(fs: FileSystem, path: str) -> Iterator[f.Fact]:
         yield from (f.Property(f"{owner}: {key}", value) for key, value in settings.items())
     for name, settings in found.groups.items():
         yield from (f.Property(f"group {name}: {key}", value) for key, value in settings.items())
+    for entity, quotas in found.clients.items():
+        yield from (f.Property(f"{entity_text(entity)}: {key}", f"{value:g}") for key, value in quotas.items())
 
 
 def read_accounts(fs: FileSystem, path: str) -> Iterator[f.Fact]:

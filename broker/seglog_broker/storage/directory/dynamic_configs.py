@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from seglog_broker.config import BrokerConfig, dynamic_config
+from seglog_broker.config.client_quotas import Entity, Quotas, check_entity, check_value, entity_of
 from seglog_broker.config.group_keys import parse_group_value
 from seglog_broker.config.keys import OriginKind
 from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
@@ -17,18 +18,30 @@ from seglog_broker.storage.io.small_files import not_understood, seal, unseal_ve
 from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
 
 _VERSION: Final = 1
-_KEYS: Final = frozenset({"version", "brokers", "groups"})
+_KEYS: Final = frozenset({"version", "brokers", "groups", "clients"})
+
+
+class _Client(msgspec.Struct):
+    """Quotas of clients, as they stand in the file."""
+
+    entity: dict[str, str | None]
+    quotas: dict[str, float]
 
 
 def encode_dynamic_configs(dynamic: dynamic_config.DynamicConfig) -> bytes:
     """The content of the file."""
-    return seal({"version": _VERSION, "brokers": dynamic.brokers, "groups": dynamic.groups})
+    facts = {"version": _VERSION, "brokers": dynamic.brokers, "groups": dynamic.groups}
+    if dynamic.clients:  # earlier versions do not know them
+        clients = [{"entity": dict(entity), "quotas": quotas} for entity, quotas in dynamic.clients.items()]
+        facts["clients"] = clients
+    return seal(facts)
 
 
 def decode_dynamic_configs(content: bytes) -> dynamic_config.DynamicConfig:
     """The settings in the file. Raises ValueError, whose message is the end of a sentence."""
     found = unseal_version(content, _KEYS, _VERSION)
     try:
+        clients = msgspec.convert(found.pop("clients", []), list[_Client])
         dynamic = msgspec.convert(found, dynamic_config.DynamicConfig)
     except msgspec.ValidationError as error:
         is_value = str(error).startswith("Expected `str`")
@@ -43,7 +56,14 @@ def decode_dynamic_configs(content: bytes) -> dynamic_config.DynamicConfig:
     for settings in dynamic.groups.values():
         for key, text in settings.items():
             parse_group_value(key, text)
-    return dynamic
+    quotas: dict[Entity, Quotas] = {}
+    for client in clients:
+        check_entity(client.entity)
+        entity = entity_of(client.entity)
+        for key, value in client.quotas.items():
+            check_value(entity, key, value)
+        quotas[entity] = client.quotas
+    return dynamic.with_clients(quotas)
 
 
 def read_dynamic_configs(fs: FileSystem, path: str) -> dynamic_config.DynamicConfig:

@@ -180,7 +180,7 @@ async def test_a_key_without_effect_is_kept_with_a_warning_as_at_a_start(broker:
 
 async def test_an_address_that_an_earlier_version_has_kept_counts_until_it_is_deleted(broker: Broker) -> None:
     kept = DynamicConfig({"1": {"advertised.listeners": "PLAINTEXT://h:1"}})
-    await broker.configs._alter_dynamic(lambda _: kept, validate_only=False)
+    await broker.configs.alter_dynamic(lambda _: kept, validate_only=False)
     found = opened(disk(broker).found_after(POWER_LOSS))
     assert list(found.config.advertised_listeners) == ["PLAINTEXT://h:1"]
     await alter(found, "1", ("advertised.listeners", None))

@@ -1,6 +1,6 @@
-"""Where replicas are, with one node and one log directory; and what seglog does not have: quotas, ACLs, tokens.
+"""Where replicas are, with one node and one log directory; and what seglog does not have: ACLs, tokens.
 
-Client quotas, ACLs and delegation tokens are answered as Kafka does where there are none.
+ACLs and delegation tokens are answered as Kafka does where there are none.
 
 AlterReplicaLogDirs
   1   throttle time
@@ -30,9 +30,6 @@ DescribeAcls, CreateAcls, DeleteAcls
   2   flexible
   3   resources of type user
 
-DescribeClientQuotas, AlterClientQuotas
-  1   flexible
-
 CreateDelegationToken, DescribeDelegationToken
   2   flexible
   3   owner, and who asked for it
@@ -43,7 +40,6 @@ RenewDelegationToken, ExpireDelegationToken
 
 from collections import Counter
 from collections.abc import Iterator
-from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
@@ -253,105 +249,6 @@ async def _without_acls(context: RequestContext, request: Request) -> Response:
     return await in_turns_of(steps, context.turn)
 
 
-_TYPES: Final = ("user", "client-id", "ip")
-_RATES: Final = frozenset({"producer_byte_rate", "consumer_byte_rate"})
-_KEYS: Final = _RATES | {"request_percentage", "controller_mutation_rate"}
-_ADDRESS_KEYS: Final = frozenset({"connection_creation_rate"})
-
-
-class _Match(IntEnum):
-    EXACT = 0
-    DEFAULT = 1
-    SPECIFIED = 2
-
-
-def describe_client_quotas(
-    context: RequestContext, request: messages.DescribeClientQuotasRequest
-) -> messages.DescribeClientQuotasResponse:
-    """No quotas; a filter that Kafka would refuse is refused."""
-    del context
-    try:
-        _check_filter(request.components)
-    except Refused as refused:
-        code, message = refused.failure
-        return messages.DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
-    return messages.DescribeClientQuotasResponse(error_message="", entries=[])
-
-
-def _check_filter(components: list[messages.DescribeClientQuotasRequest.ComponentData]) -> None:
-    """Raise Refused for a filter of quotas that Kafka refuses, with Kafka's sentence."""
-    seen: set[str] = set()
-    for component in components:
-        kind = component.entity_type
-        if not kind:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
-        if kind in seen:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter.")
-        if kind not in _TYPES:
-            raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
-        seen.add(kind)
-        match component.match_type, component.match:
-            case (_Match.EXACT, None):
-                why = "Request specified MATCH_TYPE_EXACT, but set match string to null."
-            case (_Match.DEFAULT, str()):
-                why = "Request specified MATCH_TYPE_DEFAULT, but also specified a match string."
-            case (_Match.SPECIFIED, str()):
-                why = "Request specified MATCH_TYPE_SPECIFIED, but also specified a match string."
-            case (_Match.EXACT | _Match.DEFAULT | _Match.SPECIFIED, _):
-                continue
-            case _:
-                why = f"Unknown match type {component.match_type}"
-        raise Refused(ErrorCode.INVALID_REQUEST, why)
-    if "ip" in seen and len(seen) > 1:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            "Invalid entity filter component combination. IP filter component should not be used with user or clientId "
-            "filter component.",
-        )
-
-
-async def alter_client_quotas(
-    context: RequestContext, request: messages.AlterClientQuotasRequest
-) -> messages.AlterClientQuotasResponse:
-    """Absent quotas can be removed; none can be set, because it would not be enforced."""
-    cls = messages.AlterClientQuotasResponse
-    response = cls()
-    async for entry in in_turns(context, request.entries):
-        result = cls.EntryData(
-            error_message=None,
-            entity=[
-                cls.EntityData(entity_type=item.entity_type, entity_name=item.entity_name) for item in entry.entity
-            ],
-        )
-        response.entries.append(result)
-        why = _why_not_altered(entry)
-        if why is not None:
-            result.error_code, result.error_message = Refused(ErrorCode.INVALID_REQUEST, why).failure
-    return response
-
-
-def _why_not_altered(entry: messages.AlterClientQuotasRequest.EntryData) -> str | None:
-    if not entry.entity:
-        return "Invalid empty client quota entity"
-    for item in entry.entity:
-        if item.entity_type not in _TYPES:
-            return f"Unhandled client quota entity type: {item.entity_type}"
-        if item.entity_name == "":
-            return f"Empty {item.entity_type} not supported"
-    keys = _ADDRESS_KEYS if any(item.entity_type == "ip" for item in entry.entity) else _KEYS
-    for op in entry.ops:
-        if op.key not in keys:
-            return f"Invalid configuration key {op.key}"
-        if op.remove:
-            continue
-        if op.value <= 0:
-            return f"Quota {op.key} must be greater than 0"
-        if op.key in _RATES and op.value % 1:
-            return f"{op.key} cannot be a fractional value."
-        return f"{op.key} cannot be set: seglog has no quotas of clients"
-    return None
-
-
 def _without_token(context: RequestContext, request: Request) -> Response:
     """Kafka's error for whoever may have no token, or its error where the configuration has no secret for them."""
     code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
@@ -387,6 +284,4 @@ APIS: Final = (
     Api(29, "DescribeAcls", range(1, 4), handle=_without_acls),
     Api(30, "CreateAcls", range(1, 4), handle=_without_acls, changes=Administration.BROKER),
     Api(31, "DeleteAcls", range(1, 4), handle=_without_acls, changes=Administration.BROKER),
-    Api(48, "DescribeClientQuotas", range(2), describe_client_quotas),
-    Api(49, "AlterClientQuotas", range(2), handle=alter_client_quotas, changes=Administration.BROKER),
 )

@@ -386,10 +386,12 @@ def test_the_topic_registry_is_shown() -> None:
 def test_settings_made_at_run_time_are_shown() -> None:
     groups = {"g": {"consumer.session.timeout.ms": "50000"}}
     settings = DynamicConfig({"": {"num.partitions": "3"}, "1": {"log.retention.ms": "-1"}}, groups)
+    settings = settings.with_clients({(("client-id", None), ("user", "u")): {"producer_byte_rate": 9.0}})
     assert told("seglog-configs.json", encode_dynamic_configs(settings)) == [
         Property("all brokers: num.partitions", "3"),
         Property("broker 1: log.retention.ms", "-1"),
         Property("group g: consumer.session.timeout.ms", "50000"),
+        Property("user u, default client-id: producer_byte_rate", "9"),
     ]
     assert len(damage(told("seglog-configs.json", b'{"version": 1, "brokers": {"1": {"nope": "3"}}}'))) == 1
 

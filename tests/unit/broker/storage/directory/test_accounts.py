@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seglog_broker.config import client_quotas
+from seglog_broker.config.client_quotas import ClientQuotas, entity_of
 from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
 from seglog_broker.config.group_keys import GROUP_KEYS
 from seglog_broker.security.credentials import from_salted
@@ -312,11 +314,18 @@ groups = st.dictionaries(
 )
 
 
-@given(brokers, groups)
+names = st.none() | st.text(min_size=1, max_size=255)
+clients = st.dictionaries(
+    st.dictionaries(st.sampled_from(["user", "client-id"]), names, min_size=1).map(entity_of),
+    st.dictionaries(st.sampled_from(client_quotas.KEYS), st.integers(1, 2**63).map(float), min_size=1),
+)
+
+
+@given(brokers, groups, clients)
 def test_settings_that_are_written_are_read_back(
-    brokers: dict[str, dict[str, str]], groups: dict[str, dict[str, str]]
+    brokers: dict[str, dict[str, str]], groups: dict[str, dict[str, str]], clients: ClientQuotas
 ) -> None:
-    kept, fs = DynamicConfig(brokers, groups), disk()
+    kept, fs = DynamicConfig(brokers, groups, clients), disk()
     write_file_atomically(fs, CONFIGS, encode_dynamic_configs(kept))
     assert read_dynamic_configs(fs, CONFIGS) == kept
 
@@ -329,7 +338,9 @@ def test_settings_that_are_written_are_read_back(
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["version", "brokers", "1", "", "num.partitions", "x"]), inner | st.just(1), max_size=3
+                st.sampled_from(["version", "brokers", "clients", "entity", "1", "num.partitions", "x"]),
+                inner | st.just(1),
+                max_size=3,
             )
         ),
     ).map(lambda value: seal(value) if isinstance(value, dict) else json.dumps(value).encode())
