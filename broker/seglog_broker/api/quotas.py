@@ -17,17 +17,17 @@ Changes = Mapping[str, float | None]
 
 
 class Filter(NamedTuple):
-    """Which entities are described."""
+    """A choice of the entities that are described."""
 
     names: Mapping[str, str | None]
     """Each of these types with this name, None for the default."""
     types: frozenset[str]
     """Each of these types with any name."""
     is_strict: bool
-    """Whether an entity may have no other types."""
+    """True if an entity may have no other types."""
 
     def fits(self, entity: Entity) -> bool:
-        """Whether an entity is described. Without any type all are, or none where it is strict."""
+        """True for an entity that is described. Without any type all are, or none where it is strict."""
         has = dict(entity)
         if self.is_strict and len(has) != len(self.names) + len(self.types):
             return False

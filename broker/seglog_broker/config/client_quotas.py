@@ -126,12 +126,12 @@ class QuotaTable:
                     self.addresses[address and str(ipaddress.ip_address(address))] = value
 
     def has(self, key: str) -> bool:
-        """Whether any client has a quota of this kind."""
+        """True if any client has a quota of this kind."""
         return bool(self._of[key])
 
     @property
     def has_any(self) -> bool:
-        """Whether any client has one."""
+        """True if any client has one."""
         return any(self._of.values())
 
     def limit(self, key: str, user: str, client_id: str | None) -> Limit | None:

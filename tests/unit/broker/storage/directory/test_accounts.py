@@ -314,9 +314,9 @@ groups = st.dictionaries(
 )
 
 
-names = st.none() | st.text(min_size=1, max_size=255)
+entity_names = st.none() | st.text(min_size=1, max_size=255)
 clients = st.dictionaries(
-    st.dictionaries(st.sampled_from(["user", "client-id"]), names, min_size=1).map(entity_of),
+    st.dictionaries(st.sampled_from(["user", "client-id"]), entity_names, min_size=1).map(entity_of),
     st.dictionaries(st.sampled_from(client_quotas.KEYS), st.integers(1, 2**63).map(float), min_size=1),
 )
 
