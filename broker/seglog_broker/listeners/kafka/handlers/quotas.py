@@ -53,7 +53,7 @@ async def describe_client_quotas(
 
 
 def _filter(request: messages.DescribeClientQuotasRequest) -> Filter:
-    """What is asked for. Raises Refused for a filter that Kafka refuses, with Kafka's sentence."""
+    """The filter of a request. Raises Refused for a filter that Kafka refuses, with Kafka's sentence."""
     names: dict[str, str | None] = {}
     types: set[str] = set()
     for component in request.components:
@@ -124,7 +124,7 @@ async def alter_client_quotas(
 def _checked(
     names: Mapping[str, str | None], ops: Sequence[messages.AlterClientQuotasRequest.OpData], *, is_twice: bool
 ) -> Changes:
-    """What becomes of the quotas of an entity. Raises ValueError, with Kafka's sentence, where that is not possible."""
+    """The changes of one entity's quotas. Raises ValueError, with Kafka's sentence, where that is not possible."""
     entity = entity_of(names)
     if is_twice:
         shown = ", ".join([f"{kind}={'null' if name is None else name}" for kind, name in entity])
