@@ -4,14 +4,14 @@ A piece of the log is read at once, and kept for the fetches that follow.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from seglog_broker.coordinators.share.in_flight import Acquired
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.checksum import Buffer
-from seglog_protocol.record_batch import BatchHeader, iter_batches
+from seglog_protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, outline, parse_header
 from seglog_protocol.transaction_files import AbortedTransaction
 
 PIECE_BYTES: Final = 64 * 1024
@@ -26,18 +26,17 @@ class Piece:
 
     def __init__(self, log: PartitionLog, data: Buffer, aborted: Sequence[AbortedTransaction] | None) -> None:
         """``aborted`` has the transactions whose records are not to be seen; None: all are, of open ones, too."""
-        self.data = data
+        self.view = memoryview(data)
         self.batches: list[tuple[int, int]] = []
         """First and last offsets of batches, as far as they were looked at."""
         self.ends: list[int] = [0]
-        """Where these begin in ``data``, and where the last one ends."""
+        """Where these begin in ``view``, and where the last one ends."""
         self.hidden: list[tuple[int, int]] = []
         """First and last offsets of batches of aborted transactions."""
         self._lasts: list[int] = []
         self._aborted = aborted
         self._log = log
         self._removals = log.segments.removals
-        self._walk: Iterator[tuple[BatchHeader, memoryview]] = iter_batches(data)
 
     def serves(self, log: PartitionLog, offset: int, *, committed: bool) -> bool:
         """True if it has ``offset``, and ``log`` these bytes: no segment was removed, or replaced by compaction."""
@@ -58,21 +57,23 @@ class Piece:
 
     def _look(self) -> bool:
         """Look at the next batch; False at the end."""
-        found = next(self._walk, None)
+        begin = self.ends[-1]
+        found = outline(self.view, begin)
         if found is None:
             return False
-        header, batch = found
-        base, last = header.base_offset, header.next_offset - 1
-        if self._aborted and header.is_transactional and not header.is_control and self._is_aborted(header):
-            self.hidden.append((base, last))
+        size, base, last, attributes = found
+        if self._aborted and attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) == TRANSACTIONAL_BIT:
+            producer_id = parse_header(self.view, begin).producer_id
+            if self._is_aborted(producer_id, base):
+                self.hidden.append((base, last))
         self.batches.append((base, last))
         self._lasts.append(last)
-        self.ends.append(self.ends[-1] + len(batch))
+        self.ends.append(begin + size)
         return True
 
-    def _is_aborted(self, header: BatchHeader) -> bool:
+    def _is_aborted(self, producer_id: int, base: int) -> bool:
         return any(
-            each.producer_id == header.producer_id and each.first_offset <= header.base_offset <= each.last_offset
+            each.producer_id == producer_id and each.first_offset <= base <= each.last_offset
             for each in self._aborted or ()
         )
 
@@ -95,7 +96,7 @@ class Read:
         begin, end = piece.ends[low], piece.ends[high]
         self.batches += piece.batches[low:high]
         self._begins += [self.size + place - begin for place in piece.ends[low:high]]
-        self._parts.append(memoryview(piece.data)[begin:end])
+        self._parts.append(piece.view[begin:end])
         self.size += end - begin
         self.hidden += [each for each in piece.hidden if each[1] >= self.batches[0][0]]
 

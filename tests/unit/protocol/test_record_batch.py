@@ -1,5 +1,7 @@
 """Batches: Kafka's own bytes are read and written, rewritten in place, and found in a buffer."""
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -16,9 +18,11 @@ from seglog_protocol.record_batch import (
     BatchHeader,
     add_sequence,
     iter_batches,
+    outline,
     parse_header,
     rewrite_log_append_time,
     rewrite_offset_and_epoch,
+    seal_batch,
     subtract_sequence,
     verify_crc,
     why_implausible,
@@ -192,6 +196,36 @@ def test_any_buffer_gives_batches_or_corruption(data: bytes, prefix: bytes) -> N
         assert header.size == len(view)
         found += len(view)
     assert len(prefix) <= found <= len(prefix + data)
+
+
+@given(
+    fields=st.dictionaries(
+        st.sampled_from(["base_offset", "batch_length", "magic", "last_offset_delta", "record_count"]),
+        st.sampled_from([-1, 0, 1, 2, 3, 48, 49, 84, 86, 2**31 - 1]),
+    ),
+    large=st.sampled_from([None, 2**61, 2**61 + 1, INT64_MAX - 2, INT64_MAX]),
+    cut=st.integers(0, 110),
+)
+def test_an_outline_tells_and_refuses_what_iterating_does(fields: dict[str, int], large: int | None, cut: int) -> None:
+    fields["magic"] = min(fields.get("magic", 2), 127)
+    header = parse_header(golden.TWO_RECORDS)._replace(**fields)
+    header = header if large is None else header._replace(base_offset=large)
+    batch = seal_batch(header, golden.TWO_RECORDS[HEADER_SIZE:])
+    if "batch_length" in fields:
+        batch = batch[:8] + header.batch_length.to_bytes(4, "big", signed=True) + batch[12:]
+    batch = batch[:16] + header.magic.to_bytes(1, "big", signed=True) + batch[17:]
+    view = memoryview(golden.COMMIT_MARKER + batch + golden.TWO_RECORDS)[: len(golden.COMMIT_MARKER) + cut]
+    batches = iter_batches(view[len(golden.COMMIT_MARKER) :])
+    try:
+        found, of = next(batches)
+    except CorruptRecordError as error:
+        with pytest.raises(CorruptRecordError, match=re.escape(error.message)):
+            outline(view, len(golden.COMMIT_MARKER))
+    except StopIteration:
+        assert outline(view, len(golden.COMMIT_MARKER)) is None
+    else:
+        wanted = len(of), found.base_offset, found.last_offset, found.attributes
+        assert outline(view, len(golden.COMMIT_MARKER)) == wanted
 
 
 @given(sequence=st.integers(0, INT32_MAX), step=st.integers(0, INT32_MAX))
