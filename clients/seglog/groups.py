@@ -9,10 +9,13 @@ from operator import index
 from typing import Final, NamedTuple, TypeVar
 
 from seglog.core.conversations import Conversation, ask, check, pages
+from seglog.core.kafka_requests import ask_kafka, check_kafka, kafka_error
 from seglog.core.moments import EXAMPLES, AtOffset, AtTime, Edge, Moment
 from seglog.core.offsets import PLACES_PER_REQUEST, PartitionLag, PartitionOffsets, look_up, partition_lag, to_moment
 from seglog_protocol import messages
 from seglog_protocol.errors import NonEmptyGroupError, SeglogError, UnknownGroupError
+from seglog_protocol.kafka import messages as kafka
+from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages.base import ITEMS_MAX
 from seglog_protocol.record_batch import INT64_MAX
 from seglog_protocol.texts import shortened
@@ -204,10 +207,9 @@ def reset_group(
         target: Moment | Shift = Shift(index(to.records))
     else:
         target = (parse_shift(to) if isinstance(to, str) else None) or to_moment(to, TARGETS)
-    with suppress(UnknownGroupError):  # it is made
-        group, _ = yield from ask(messages.DescribeGroupRequest(name), messages.DescribeGroupReply, is_repeatable=True)
-        if group.members:
-            raise NonEmptyGroupError.of(name, [(member.member_id, member.client_host) for member in group.members])
+    refusal = yield from _live_members(name)
+    if refusal is not None:
+        raise refusal
     before = {(known.topic, known.partition): known.offset for known in (yield from _committed(name))}
     timestamp = target.timestamp if isinstance(target, AtTime) else None
     resets: list[OffsetReset] = []
@@ -220,6 +222,15 @@ def reset_group(
     if not dry_run:
         yield from commit_offsets(name, {(each.topic, each.partition): each.after for each in resets})
     return resets
+
+
+def _live_members(name: str) -> Conversation[NonEmptyGroupError | None]:
+    """The error that names the members of a group; None where it has none, or is not there."""
+    with suppress(UnknownGroupError):
+        group, _ = yield from ask(messages.DescribeGroupRequest(name), messages.DescribeGroupReply, is_repeatable=True)
+        if group.members:
+            return NonEmptyGroupError.of(name, [(member.member_id, member.client_host) for member in group.members])
+    return None
 
 
 def _wanted(topics: GroupTopics | None, committed: Iterable[tuple[str, int]]) -> dict[str, Sequence[int] | None]:
@@ -271,12 +282,24 @@ def commit_offsets(name: str, offsets: Mapping[PlaceT, int]) -> Conversation[Non
 # --- Deleting ---------------------------------------------------------------------------------------------------------
 
 
-def delete_groups(names: Sequence[str]) -> Conversation[list[messages.DeletedGroup]]:
+class DeletedGroup(messages.Message):
+    """A group that was deleted, or why it was not."""
+
+    group: str
+    error: SeglogError | None = None
+
+
+def delete_groups(names: Sequence[str]) -> Conversation[list[DeletedGroup]]:
     """As ``Client.delete_groups``."""
-    deleted: list[messages.DeletedGroup] = []
+    deleted: list[DeletedGroup] = []
     for some in pages(names, ITEMS_MAX):
-        reply, _ = yield from ask(messages.DeleteGroupsRequest(list(some)), messages.DeleteGroupsReply)
-        deleted += reply.groups
+        response = yield from ask_kafka(kafka.DeleteGroupsRequest(groups_names=list(some)), 3)
+        for result in response.results:
+            name = result.group_id
+            error = kafka_error(result.error_code, result.error_message, f"group {name!r}", group=name)
+            if isinstance(error, NonEmptyGroupError):
+                error = (yield from _live_members(name)) or error
+            deleted.append(DeletedGroup(name, error))
     return deleted
 
 
@@ -288,15 +311,27 @@ def delete_group(name: str) -> Conversation[None]:
 def delete_group_offsets(name: str, topics: GroupTopics) -> Conversation[list[tuple[str, int]]]:
     """As ``Client.delete_group_offsets``."""
     wanted = _by_topic(topics)
-    found = []
+    found: list[tuple[str, int]] = []
     for known in (yield from _committed(name)):
         partitions = wanted.get(known.topic, ())
         if partitions is None or known.partition in partitions:  # None: all of the topic
             found.append((known.topic, known.partition))
     for some in pages(found, ITEMS_MAX):
-        request = messages.DeleteOffsetsRequest(
-            name, [messages.GroupPartition(topic, partition) for topic, partition in some]
-        )
-        reply, _ = yield from ask(request, messages.DeleteOffsetsReply)
-        check(reply.partitions)
+        yield from _forget(name, some)
     return found
+
+
+def _forget(name: str, places: Sequence[tuple[str, int]]) -> Conversation[None]:
+    """Delete committed offsets; raises the first partition's error."""
+    cls = kafka.OffsetDeleteRequest
+    topics = {topic: cls.OffsetDeleteRequestTopic(name=topic, partitions=[]) for topic, _ in places}
+    for topic, partition in places:
+        topics[topic].partitions.append(cls.OffsetDeleteRequestPartition(partition_index=partition))
+    response = yield from ask_kafka(cls(group_id=name, topics=list(topics.values())), 0)
+    check_kafka(response.error_code, None, f"group {name!r}", group=name)
+    for answered in response.topics:
+        for result in answered.partitions:
+            is_read = result.error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            why = f"members of group {name} read topic {answered.name}: stop them first" if is_read else None
+            told = f"the offset of {answered.name}-{result.partition_index}"
+            check_kafka(result.error_code, why, told, group=name, topic=answered.name)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from seglog.core.records import ConsumerGap
     from seglog.core.timestamps import TimestampWatch
     from seglog.core.transactions import TransactionCore
-    from seglog.groups import GroupDescription, GroupOffset, GroupTopics, OffsetReset, Shift
+    from seglog.groups import DeletedGroup, GroupDescription, GroupOffset, GroupTopics, OffsetReset, Shift
     from seglog_protocol.isolation import Isolation
-    from seglog_protocol.messages import Ack, DeletedGroup, ListedGroup, TransactionDescription
+    from seglog_protocol.messages import Ack, ListedGroup, TransactionDescription
 
 else:
 

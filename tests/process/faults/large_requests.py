@@ -216,7 +216,5 @@ def native_requests(places: Places, times: int = ITEMS_MAX) -> Iterator[tuple[st
     yield "list_groups", {"api": "list_groups"}
     yield "describe_group: consumer", {"api": "describe_group", "group": "consumers"}
     yield "describe_group: classic", {"api": "describe_group", "group": "group-000"}
-    yield "delete_groups: unknown", {"api": "delete_groups", "groups": names}
-    yield "delete_offsets: one", {"api": "delete_offsets", "group": "more-offsets", "partitions": [one] * times}
     leaving = [{"member_id": name} for name in names]
     yield "leave_group: unknown", {"api": "leave_group", "group": "group-000", "members": leaving}

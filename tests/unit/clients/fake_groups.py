@@ -1,14 +1,13 @@
 """Groups for the fake broker: ``broker.script = FakeGroups(broker).answer``."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from seglog_protocol import messages
-from seglog_protocol.errors import (
-    GroupSubscribedError,
-    NonEmptyGroupError,
-    SeglogError,
-    UnknownGroupError,
-)
+from seglog_protocol.errors import UnknownGroupError
+from seglog_protocol.kafka import messages as kafka
+from seglog_protocol.kafka import read_request, read_request_header, write_response
+from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.unit.clients.fake_broker import Answer, FakeBroker
 
 NOW_MS = 1_700_000_000_000
@@ -55,7 +54,7 @@ class FakeGroups:
     def committed(self, name: str) -> dict[tuple[str, int], int | None]:
         return {place: committed.offset for place, committed in self.groups[name].offsets.items()}
 
-    def answer(self, request: messages.Request, _payload: memoryview) -> Answer | None:
+    def answer(self, request: messages.Request, payload: memoryview) -> Answer | None:
         match request:
             case messages.ListGroupsRequest():
                 return self._list(request)
@@ -74,12 +73,12 @@ class FakeGroups:
                 return messages.CommitOffsetsReply(
                     [messages.CommitOffsetResult(each.topic, each.partition) for each in request.offsets]
                 )
-            case messages.DeleteGroupsRequest():
-                return messages.DeleteGroupsReply(
-                    [messages.DeletedGroup(name, self._delete(name)) for name in request.groups]
-                )
-            case messages.DeleteOffsetsRequest():
-                return self._delete_offsets(request)
+            case messages.KafkaRequest():
+                header = read_request_header(payload)
+                asked_for = read_request(header, payload)
+                is_whole = isinstance(asked_for, kafka.DeleteGroupsRequest)
+                response = self._delete(asked_for) if is_whole else self._delete_offsets(asked_for)
+                return messages.KafkaReply(), b"".join(write_response(0, response, header.version))[4:]
         return None
 
     def _list(self, request: messages.ListGroupsRequest) -> messages.ListGroupsReply:
@@ -111,27 +110,35 @@ class FakeGroups:
             group.expires_ms,
         )
 
-    def _delete(self, name: str) -> SeglogError | None:
-        group = self.groups.get(name)
-        if group is None:
-            return self._unknown(name)
-        if group.members:
-            return NonEmptyGroupError(f"group {name} has members", group=name, members=["member-1"])
-        del self.groups[name]
-        return None
-
-    def _delete_offsets(self, request: messages.DeleteOffsetsRequest) -> messages.DeleteOffsetsReply:
-        group = self.groups[request.group]
-        read = {assigned.topic for each in group.members for assigned in each.assignment or ()}
-        results = []
-        for asked in request.partitions:
-            error = None
-            if asked.topic in read:
-                error = GroupSubscribedError(f"members read {asked.topic}", group=request.group, topic=asked.topic)
+    def _delete(self, request: Any) -> kafka.DeleteGroupsResponse:
+        response = kafka.DeleteGroupsResponse()
+        for name in request.groups_names:
+            result = response.DeletableGroupResult(group_id=name)
+            response.results.append(result)
+            if name not in self.groups:
+                result.error_code, result.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name}"
+            elif self.groups[name].members:
+                result.error_code, result.error_message = ErrorCode.NON_EMPTY_GROUP, f"group {name} has members"
             else:
-                del group.offsets[asked.topic, asked.partition]
-            results.append(messages.DeletedOffset(asked.topic, asked.partition, error))
-        return messages.DeleteOffsetsReply(results)
+                del self.groups[name]
+        return response
+
+    def _delete_offsets(self, request: Any) -> kafka.OffsetDeleteResponse:
+        group = self.groups[request.group_id]
+        read = {assigned.topic for each in group.members for assigned in each.assignment or ()}
+        response = kafka.OffsetDeleteResponse()
+        for topic in request.topics:
+            answered = response.OffsetDeleteResponseTopic(name=topic.name, partitions=[])
+            response.topics.append(answered)
+            for asked in topic.partitions:
+                code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in read else ErrorCode.NONE
+                number = asked.partition_index
+                answered.partitions.append(
+                    response.OffsetDeleteResponsePartition(partition_index=number, error_code=code)
+                )
+                if not code:
+                    del group.offsets[topic.name, number]
+        return response
 
     @staticmethod
     def _unknown(name: str) -> UnknownGroupError:

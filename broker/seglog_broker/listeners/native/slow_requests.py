@@ -30,8 +30,6 @@ CHANGED: Final[Mapping[str, Administration]] = MappingProxyType(
         messages.AlterTopicRequest.api: Administration.TOPICS,
         messages.DeleteTopicRequest.api: Administration.TOPICS,
         messages.TruncateRequest.api: Administration.TOPICS,
-        messages.DeleteGroupsRequest.api: Administration.GROUPS,
-        messages.DeleteOffsetsRequest.api: Administration.GROUPS,
         messages.AbortTransactionRequest.api: Administration.BROKER,
     }
 )

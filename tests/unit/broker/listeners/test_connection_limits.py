@@ -14,9 +14,10 @@ from seglog_broker.runtime.response_memory import LARGE_MAX
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
 from seglog_protocol.frames import encode_frame
 from seglog_protocol.messages import (
-    DeletedGroup,
-    DeleteGroupsReply,
-    DeleteGroupsRequest,
+    FlushPartition,
+    FlushReply,
+    FlushRequest,
+    FlushResult,
     Message,
     Request,
     TopicsReply,
@@ -235,12 +236,14 @@ class ListBroker(FakeBroker):
 
     async def answer(self, request: Request, host: str = "", principal: str = "") -> tuple[Message, bytes]:
         self.answered += 1
-        if isinstance(request, DeleteGroupsRequest):
-            return DeleteGroupsReply([DeletedGroup(f"{group}{100 * chr(110)}") for group in request.groups]), b""
+        if isinstance(request, FlushRequest):
+            return FlushReply([FlushResult(f"{each.topic}{100 * chr(110)}", 0) for each in request.partitions]), b""
         return TopicsReply(), bytes(1024 * 1024)
 
 
-@pytest.mark.parametrize("request_", [TopicsRequest(), DeleteGroupsRequest([f"group-{n}" for n in range(5_000)])])
+@pytest.mark.parametrize(
+    "request_", [TopicsRequest(), FlushRequest([FlushPartition(f"t{n}", 0) for n in range(5_000)])]
+)
 async def test_lists_that_nobody_reads_are_few_and_the_others_are_not_made_yet(
     request_: Request, mock_clock: MockClock
 ) -> None:
@@ -265,6 +268,6 @@ async def test_a_request_for_little_needs_no_place(autojump_clock: MockClock) ->
     broker.response_memory.large_max = 0
     async with serving(broker) as served:
         peer = await served.greeted()
-        await peer.send(1, DeleteGroupsRequest(["a"]))
+        await peer.send(1, FlushRequest([FlushPartition("a", 0)]))
         await peer.receive()
     assert broker.response_memory.waiting == 0

@@ -20,7 +20,6 @@ from seglog_protocol.messages import (
     AppendRequest,
     AuthenticateRequest,
     CreateTopicRequest,
-    DeleteGroupsRequest,
     DeleteTopicRequest,
     HelloRequest,
     Request,
@@ -102,7 +101,6 @@ async def test_an_ended_session_refuses_requests_until_the_next_login(autojump_c
         (CreateTopicRequest("new"), "TOPIC_AUTHORIZATION_FAILED"),
         (DeleteTopicRequest("plain"), "TOPIC_AUTHORIZATION_FAILED"),
         (TruncateRequest([]), "TOPIC_AUTHORIZATION_FAILED"),
-        (DeleteGroupsRequest(["readers"]), "GROUP_AUTHORIZATION_FAILED"),
     ],
 )
 async def test_administrators_alone_change_what_is_not_theirs(request_: Request, refusal: str) -> None:

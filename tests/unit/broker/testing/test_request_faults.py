@@ -294,8 +294,6 @@ EACH: Final[dict[str, tuple[Request, list[tuple[Any, ...]]]]] = {
     ),
     "commit_offsets": (native.CommitOffsetsRequest("g", [CommitOffset("a", 0, 7)]), [("a", 0)]),
     "committed_offsets": (native.CommittedOffsetsRequest("g", [GroupPartition("a", 0)]), [("a", 0)]),
-    "delete_groups": (native.DeleteGroupsRequest(["g", "h"]), [("g",), ("h",)]),
-    "delete_offsets": (native.DeleteOffsetsRequest("g", [GroupPartition("a", 0)]), [("a", 0)]),
 }
 """Requests that name things, and what stands in the results."""
 

@@ -305,7 +305,8 @@ def test_a_reset_in_a_topic_of_the_broker_is_remarked(run: Run, broker: FakeBrok
 def test_each_group_is_deleted_or_refused_by_itself(run: Run, groups: FakeGroups) -> None:
     code, out, error = run("delete", "app", "idle", "nobody")
     assert (code, out) == (4, ["idle: deleted"])
-    assert error == ["seglog: group app has members", "seglog: there is no group nobody"]
+    assert error[0].startswith("seglog: group 'app' has live members: stop them first; members: member-1 (10.0.0.1)")
+    assert error[1:] == ["seglog: there is no group nobody"]
     assert list(groups.groups) == ["app"]
     groups.groups["app"].members = []
     assert run("delete", "app", "app", "--json") == (0, ['[{"group": "app"}]'], [])
@@ -320,7 +321,8 @@ def test_offsets_of_a_topic_are_deleted(run: Run, groups: FakeGroups) -> None:
     code, out, _ = run("delete", "idle", "--topic", "orders", "--json")
     assert (code, json.loads(out[0])) == (0, [{"group": "idle", "topic": "orders", "partition": 0}])
     assert groups.committed("idle") == {}
-    assert run("delete", "app", "--topic", "clicks") == (4, [], ["seglog: members read clicks"])
+    told = "seglog: members of group app read topic clicks: stop them first"
+    assert run("delete", "app", "--topic", "clicks") == (4, [], [told])
 
 
 def test_deleting_asks_in_a_terminal(run: Run, groups: FakeGroups) -> None:

@@ -48,17 +48,6 @@ class NativeGroups(Service):
                 return await self._list(request)
             case messages.DescribeGroupRequest():
                 return self._describe(request)
-            case messages.DeleteGroupsRequest():
-                errors = await self._groups.delete(request.groups)
-                return messages.DeleteGroupsReply(
-                    [messages.DeletedGroup(group, error) for group, error in zip(request.groups, errors, strict=True)]
-                )
-            case messages.DeleteOffsetsRequest():
-                keys = [(item.topic, item.partition) for item in request.partitions]
-                errors = await self._groups.delete_offsets(request.group, keys)
-                return messages.DeleteOffsetsReply(
-                    [messages.DeletedOffset(*key, error) for key, error in zip(keys, errors, strict=True)]
-                )
         return None
 
     async def _join(self, request: messages.JoinGroupRequest, host: str) -> messages.JoinGroupReply:

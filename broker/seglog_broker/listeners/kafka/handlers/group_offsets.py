@@ -362,5 +362,5 @@ _COMMIT_REPEATS: Final = Repeats(("topics", "partitions"), "committed_offset", (
 APIS: Final = (
     Api(8, "OffsetCommit", range(2, 11), handle=offset_commit, begins=True, repeats=_COMMIT_REPEATS),
     Api(9, "OffsetFetch", range(1, 11), offset_fetch, offset_fetch_slowly),
-    Api(47, "OffsetDelete", range(1), handle=offset_delete, changes=Administration.GROUPS),
+    Api(47, "OffsetDelete", range(1), handle=offset_delete, changes=Administration.GROUPS, is_carried=True),
 )
