@@ -328,10 +328,10 @@ def _forget(name: str, places: Sequence[tuple[str, int]]) -> Conversation[None]:
     for topic, partition in places:
         topics[topic].partitions.append(cls.OffsetDeleteRequestPartition(partition_index=partition))
     response = yield from ask_kafka(cls(group_id=name, topics=list(topics.values())), 0)
-    check_kafka(response.error_code, None, f"group {name!r}", group=name)
+    check_kafka(response.error_code, None, f"what group {name!r} has committed cannot be deleted", group=name)
     for answered in response.topics:
         for result in answered.partitions:
             is_read = result.error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             why = f"members of group {name} read topic {answered.name}: stop them first" if is_read else None
-            told = f"the offset of {answered.name}-{result.partition_index}"
+            told = f"what is committed for {answered.name}-{result.partition_index} cannot be deleted"
             check_kafka(result.error_code, why, told, group=name, topic=answered.name)
