@@ -65,6 +65,7 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_memory import DECODED_BYTES_MAX, RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
+from seglog_broker.runtime.usage_buckets import UsageBuckets
 from seglog_broker.security.authenticator import Authenticator
 from seglog_broker.security.bearer_token import BearerToken
 from seglog_broker.security.tls import ServerTls
@@ -117,6 +118,7 @@ class Broker:
         self.tls = tls
         self.http_token = BearerToken() if http_token is None else http_token
         self.metrics = Metrics()
+        self.usage_buckets = UsageBuckets(self.live_config, self.metrics)
         self.transfers = Transfers()
         self.request_memory = RequestMemory(config.seglog_request_memory_max, config.socket_request_max_bytes)
         self.decoded_memory = RequestMemory(DECODED_BYTES_MAX)

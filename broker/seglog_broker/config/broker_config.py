@@ -357,6 +357,27 @@ class BrokerConfig:
         "Most connections at a time.",
         "Together with the limit on open files of the process, which must be higher.",
     )
+    quota_window_num: int = key(
+        11,
+        Int(1),
+        "Windows of time that quotas of clients look back at: their bytes and processor time, and new connections.",
+        "Raise it to let a client use more at once after a pause.",
+    )
+    quota_window_size_seconds: int = key(
+        1,
+        Int(1),
+        "Seconds of each of these windows; a client with a quota of processor time waits no longer than one of them.",
+        "Together with quota.window.num.",
+    )
+    controller_quota_window_num: int = key(
+        11,
+        Int(1),
+        "Windows of time that quotas of changes to topics look back at.",
+        "Raise it to let a client change more topics at once after a pause.",
+    )
+    controller_quota_window_size_seconds: int = key(
+        1, Int(1), "Seconds of each of these windows.", "Together with controller.quota.window.num."
+    )
     seglog_partitions_max: int = reloadable(
         100_000,
         Int(1),

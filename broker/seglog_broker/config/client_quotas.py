@@ -124,15 +124,10 @@ class QuotaTable:
                 else:
                     ((_, address),) = entity
                     self.addresses[address and str(ipaddress.ip_address(address))] = value
-
-    def has(self, key: str) -> bool:
-        """True if any client has a quota of this kind."""
-        return bool(self._of[key])
-
-    @property
-    def has_any(self) -> bool:
+        self.has_any = any(self._of.values())
         """True if any client has one."""
-        return any(self._of.values())
+        self.has_times = bool(self._of[REQUEST_PERCENTAGE])
+        """True if any client has one of the loop's time."""
 
     def limit(self, key: str, user: str, client_id: str | None) -> Limit | None:
         """The quota of a kind that counts for a client, the most specific one; None if there is none.

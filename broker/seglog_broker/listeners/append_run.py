@@ -11,7 +11,9 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.engine.pending_appends import Acknowledged, AppendsPart
 from seglog_broker.listeners.ready_sockets import ReadySockets, Served, Together
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
+from seglog_broker.listeners.usage import Usage
 from seglog_broker.runtime.request_memory import RECEIVE_BYTES_MAX
+from seglog_broker.runtime.usage_buckets import Worked
 from seglog_protocol.frame_receiver import ReceiveBuffer
 from seglog_protocol.messages import AppendRequest
 
@@ -27,6 +29,9 @@ class Producing(Served):
     ) -> None:
         """Answer appends, now or when their ack is reached; ``size`` is that of their payloads in bytes."""
         raise NotImplementedError
+
+    usage: Usage
+    """Of its client."""
 
     def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
         """Start a task that the connection's end waits for."""
@@ -83,6 +88,9 @@ class AppendRun(Together):
             return
         self._appends, self._batches = [], 0
         requests = [append.request for append in appends]
+        shared, before = Worked(), None
+        if is_timed := appends[0].connection.usage.is_timed:
+            before = self._broker.usage_buckets.loop_time.give_to(shared)
         pending: Acknowledged | None = None
         failed: list[AppendOutcome] = []
         try:
@@ -93,12 +101,15 @@ class AppendRun(Together):
                 self._broker.sync_soon(appends[0].connection.start_soon)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             failed = [as_seglog_error(error, AppendRequest.api)]
+        if is_timed:
+            self._broker.usage_buckets.loop_time.give_to(before)
         begin = 0
         while begin < len(appends):
             connection, end = appends[begin].connection, begin + 1
             while end < len(appends) and appends[end].connection is connection:
                 end += 1
             of_one = appends[begin:end]
+            connection.usage.seconds += shared.seconds * len(of_one) / len(appends)
             outcome: Acknowledged | list[AppendOutcome] = failed * len(of_one)
             if pending is not None:
                 outcome = pending if len(of_one) == len(appends) else AppendsPart(pending, begin, end)

@@ -16,8 +16,8 @@ ENDING     no       no               no                 the last frame, if there
 ========== ======== ================ ================== ============================================================
 
 Appends are answered in all states. Within OPEN and STOPPING at most one of these holds up the next turn: a ``job``; a
-request that waits without a task, on a wire with ordered responses (``is_held``); a full queue of acks; or a reply that
-the peer does not take.
+request that waits without a task, on a wire with ordered responses (``is_held``); a full queue of acks; a reply that
+the peer does not take; or a quota of its client (``Usage``).
 """
 
 import math
@@ -39,6 +39,7 @@ from seglog_broker.listeners.request_errors import AppendOutcome, append_errors,
 from seglog_broker.listeners.sender import AckQueue, Sender
 from seglog_broker.listeners.session import WITHOUT_AUTHENTICATION, Listener, Session
 from seglog_broker.listeners.transport import Transport
+from seglog_broker.listeners.usage import Usage
 from seglog_broker.listeners.wire import Wire
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime import budget
@@ -113,6 +114,7 @@ class Connection(Producing):
         stall_seconds = broker.config.seglog_connections_max_stall_ms / 1000
         self.sender = Sender(transport, broker.offload, broker.transfers, stall_seconds)
         self.session = Session(broker, accepted_by, transport)
+        self.usage = Usage(broker, self.session)
         self.state = State.OPEN
         self.job: Job | None = None
         self.is_held = False
@@ -199,6 +201,14 @@ class Connection(Producing):
 
         Appends are gathered, to be written together with those of other connections.
         """
+        if self.usage.muted_until:
+            return  # ``end_turn`` leaves it to the task
+        if self.broker.live_config.quotas.has_times:
+            self.usage.during(self._take_turn)
+        else:
+            self._take_turn()
+
+    def _take_turn(self) -> None:
         if self.has_work or self._receive_more():
             self._serve_frames()
 
@@ -217,6 +227,8 @@ class Connection(Producing):
             self.intake.settle(self._waiting_bytes)
         is_sent = self.sender.flush_now()
         if self.job is not None or self.is_over or not is_sent or self.acks.is_full or self.failure is not None:
+            return Next.TASK
+        if self.usage.muted_until:
             return Next.TASK
         if self.waiting_request is None:
             self.intake.free_unused()
@@ -281,7 +293,9 @@ class Connection(Producing):
     def is_blocked(self) -> bool:
         """Whether no other request may be served in this turn."""
         state = self.state
-        return self.job is not None or self.is_held or state is _FINISHED or state is _ENDING or self.acks.is_full
+        if self.job is not None or self.is_held or self.acks.is_full or self.usage.muted_until:
+            return True
+        return state is _FINISHED or state is _ENDING
 
     def may_serve(self) -> bool:
         """Write the appends that were gathered, which come first; whether a request behind them may be served now.
@@ -417,6 +431,7 @@ class Connection(Producing):
         self.wire.detach()
         self.failure = None
         self.session.end()
+        self.usage.unmute()
         self.intake.end()
         self.transport.close()
 

@@ -149,13 +149,15 @@ async def _serve_requests(connection: Connection) -> None:
                 raise connection.failure
             while connection.job is not None:
                 job, connection.job = connection.job, None
-                await do(connection, job)
+                await connection.usage.timed(do(connection, job))
                 del job  # and the request in it
             if connection.waiting_request is None:
                 connection.intake.free_unused()
             await flush(connection.sender)
             if connection.acks.is_full:
                 await ack_task.wait_while(connection.acks, lambda: connection.acks.is_full)
+            if connection.usage.muted_until:
+                await _wait_while_muted(connection)
     except (MemoryError, RemoteProtocolError) as error:
         connection.end_by(error)
 
@@ -174,6 +176,14 @@ async def do(connection: Connection, job: Job) -> None:
         await _finish_append(connection, job)
     else:
         await job()
+
+
+async def _wait_while_muted(connection: Connection) -> None:
+    """Wait until the client may go on. A peer that has finished sending is read to its end: nothing of it is lost."""
+    if not connection.is_over:
+        with trio.move_on_at(connection.usage.muted_until):
+            await hangup.wait_until_left(connection.transport)
+    connection.usage.unmute()
 
 
 async def _wait_while_held(connection: Connection) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import trio
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.config.client_quotas import QuotaTable
 from seglog_broker.config.dynamic_config import NO_SETTINGS, DynamicConfig, with_dynamic
 
 
@@ -19,6 +20,8 @@ class LiveConfig:
         self.static = static
         self.dynamic = dynamic
         self.current = with_dynamic(static, dynamic)
+        self.quotas = QuotaTable(dynamic.clients)
+        """Of clients; another one whenever they change."""
         self.lock = trio.Lock()
         self._changed = trio.Event()
 
@@ -26,6 +29,8 @@ class LiveConfig:
         """Put another configuration in force and wake who waits; None keeps settings. Raises InvalidConfigError."""
         dynamic = self.dynamic if dynamic is None else dynamic
         self.current = with_dynamic(static, dynamic)
+        if dynamic.clients is not self.dynamic.clients:
+            self.quotas = QuotaTable(dynamic.clients)
         self.static, self.dynamic = static, dynamic
         self._changed.set()
         self._changed = trio.Event()

@@ -7,6 +7,7 @@ from functools import cache
 from time import perf_counter
 from typing import Final
 
+from seglog_broker.config.client_quotas import CONNECTION_CREATION_RATE, KEYS
 from seglog_broker.runtime.histogram import Histogram
 
 NATIVE: Final = "native"
@@ -18,6 +19,10 @@ HTTP: Final = "http"
 
 UNKNOWN: Final = "unknown"
 """The label of requests whose api the protocol does not have."""
+
+
+QUOTAS: Final = (*KEYS, CONNECTION_CREATION_RATE)
+"""The labels of quotas."""
 
 
 class ApiMetrics:
@@ -125,6 +130,10 @@ class Metrics:
         self.connections_ended: Counter[str] = Counter()  # by the broker, by reason
         self.authorization_refusals = 0
         self.tls_handshakes_failed = 0
+        self.quota_throttles = Counter(dict.fromkeys(QUOTAS, 0))  # of clients, by quota
+        self.quota_throttle_seconds = dict.fromkeys(QUOTAS, 0.0)
+        self.muted: dict[object, float] = {}
+        """Until when connections are not read because of a quota, by trio's clock; some moments may have passed."""
 
     def listener(self, name: str) -> ListenerMetrics:
         """The counts of a listener, by the name that is its label."""
@@ -166,6 +175,10 @@ class Metrics:
     def connections_open(self) -> int:
         """Of all listeners."""
         return sum([listener.connections for listener in self.listeners.values()])
+
+    def connections_muted(self, now: float) -> int:
+        """How many connections are not read now because of a quota."""
+        return sum([until > now for until in self.muted.values()])
 
     def note_flushes(self, count: int, seconds: float) -> None:
         """Count flushes that ran side by side, and together took ``seconds``."""

@@ -178,6 +178,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("seglog_authentications_total", _C, "Clients that have proven who they are.", ("listener", "mechanism")),
     Family("seglog_authentication_failures_total", _C, "Proofs that were refused.", ("listener", "mechanism")),
     Family("seglog_authorization_refusals_total", _C, "Requests refused because their client may not administer."),
+    Family("seglog_quota_throttles_total", _C, "Requests, or connections, after which a client waited.", ("quota",)),
+    Family("seglog_quota_throttle_seconds_total", _C, "Seconds that clients were to wait for that.", ("quota",)),
+    Family("seglog_connections_muted", _G, "Connections that are not read now because of a quota of their client."),
     Family("seglog_tls_handshakes_failed_total", _C, "Handshakes of TLS that failed."),
     Family("seglog_certificate_expiry_timestamp_seconds", _G, "When the certificate ends, since 1970; only with TLS."),
     # --- Topics -------------------------------------------------------------------------------------------------------

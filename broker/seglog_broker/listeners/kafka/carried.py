@@ -108,7 +108,15 @@ class CarriedRequest(Responses):
         self._header = header
         address, host = Endpoint(*connection.transport.local), shown_host(connection.transport.host)
         self._context = RequestContext(
-            broker, address, header.version, header.client_id, host, self.room, connection.session, is_carried=True
+            broker,
+            address,
+            header.version,
+            header.client_id,
+            host,
+            self.room,
+            connection.session,
+            connection.usage,
+            is_carried=True,
         )
 
     def framed(self, chunks: Sequence[Any]) -> Sequence[Any]:

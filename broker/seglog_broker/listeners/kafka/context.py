@@ -10,6 +10,7 @@ from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.transactions.service.service import TransactionService
 from seglog_broker.listeners.session import Administration, Session
+from seglog_broker.listeners.usage import Usage
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, Room
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
 from seglog_protocol.errors import InvalidRequestError, SeglogError
@@ -42,6 +43,8 @@ class RequestContext:
     """The memory of the response."""
     session: Session
     """Who the client is."""
+    usage: Usage
+    """What it uses of its quotas."""
     is_carried: bool = False
     """True if the request came within a native one."""
 

@@ -72,7 +72,7 @@ class Fetches:
         if answer is not None:
             connection.job = self._begin_answer(header, asked, answer)
             return
-        waiter = Waiter(partial(self._retry, header, asked))
+        waiter = Waiter(partial(connection.usage.during, self._retry, header, asked))
         if self._responses.stop_reason is None and self._broker.wait_for(asked.request, waiter):
             self._waiter = waiter
             connection.hold()
@@ -94,7 +94,7 @@ class Fetches:
         """
         try:
             finished(asked.found(answer))
-            self._broker.metrics.fetch_bytes += answer.size
+            self._connection.usage.note_fetched(answer.size)
             if asked.has_only_errors:
                 answer.close()
                 return partial(self._slow.send_errors, header, asked)

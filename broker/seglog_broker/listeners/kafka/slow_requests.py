@@ -55,6 +55,7 @@ class Responses:
         self._request: Request | None = None
         self._template: Repeated | None = None
         self._began = 0.0  # when that was taken up
+        self._is_throttled = False  # its client
         self._broker = broker
         self._connection = connection
 
@@ -84,6 +85,7 @@ class Responses:
 
     def queue(self, header: kafka.RequestHeader, response: Response) -> None:
         """Send a response with the next flush, or, if it is large, by a job."""
+        self._note_throttle(response)
         repeated = self._write_again(header, response)
         if repeated is not None:
             self._queue_small(response, repeated)
@@ -98,6 +100,14 @@ class Responses:
         else:
             self._connection.job = partial(self.send, header, response)
 
+    def _note_throttle(self, response: Any) -> None:
+        """Put into a response for how long its connection is not read."""
+        usage = self._connection.usage
+        usage.note_time()
+        self._is_throttled = usage.muted_until > 0
+        if self._is_throttled and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = usage.throttle_ms
+
     def _queue_small(self, response: Response, chunks: Sequence[Buffer]) -> None:
         frame = b"".join(self.framed(chunks))
         finished(count_errors(self._counts.errors, response))
@@ -111,6 +121,7 @@ class Responses:
             for partition in topic.partitions:
                 if partition.error_code:
                     self._counts.errors[ErrorCode(partition.error_code).name] += 1
+        self._note_throttle(response)
         chunks = self._write_again(header, response)
         if chunks is None:
             chunks = kafka.write_response(header.correlation_id, response, header.version)
@@ -120,7 +131,7 @@ class Responses:
 
     def _write_again(self, header: kafka.RequestHeader, response: Response) -> kafka.Chunks | None:
         """The frame of a response, by its template; None if it has to be written in the ordinary way."""
-        if self._template is None:
+        if self._template is None or self._is_throttled:
             return None
         chunks = self._template.write(header.correlation_id, response)
         if chunks is None:
@@ -130,7 +141,7 @@ class Responses:
     def _learn(self, header: kafka.RequestHeader, response: Response, chunks: Sequence[Chunk]) -> None:
         """Make a template of the request that is being served, whose ``response`` is written and needed no more."""
         api, request = self._api, self._request
-        if api is None or request is None or api.repeats is None or not self.templates.is_due():
+        if api is None or request is None or api.repeats is None or self._is_throttled or not self.templates.is_due():
             return
         if sum([len(chunk) for chunk in chunks if isinstance(chunk, bytearray)]) > SHARED_BYTES_MAX:
             return
@@ -140,6 +151,7 @@ class Responses:
 
     async def send(self, header: kafka.RequestHeader, response: Response) -> None:
         """Write a response in turns and send it. One that is too large becomes an error."""
+        self._note_throttle(response)
         try:
             repeated = self._write_again(header, response)
             if repeated is not None:
@@ -401,7 +413,7 @@ class SlowFetches:
             return
         with answer:
             await in_turns_of(asked.found(answer), self._broker.turn)
-            self._broker.metrics.fetch_bytes += answer.size
+            self._connection.usage.note_fetched(answer.size)
             if asked.has_only_errors:
                 await self._hold_errors(asked)
             await self._responses.send(header, asked.response)

@@ -288,6 +288,7 @@ class ProduceTemplate(Template):
         """``request`` begins with the bytes of ``beginning``, up to the number of its partitions."""
         (topic,) = request.topic_data
         self._context = context
+        self.client_id = context.client_id
         self._acks = request.acks
         self._transactional_id = request.transactional_id
         self._topic_id = topic.topic_id
@@ -353,13 +354,15 @@ class ProduceTemplate(Template):
 
     def answer(self, correlation_id: int, indexes: list[int], outcomes: list[AppendOutcome]) -> Buffer:
         """The frame of the response to a request that appended to the partitions ``indexes``."""
+        if self._context.usage.muted_until:
+            return self._answer_in_full(correlation_id, indexes, outcomes)
         frame = bytearray(self._blank_of(len(indexes)))
         _SIZE_AND_ID.pack_into(frame, 0, len(frame) - _INT32.size, correlation_id)
         position = self._first
         partitions = self._context.broker.partitions
         for index, outcome in zip(indexes, outcomes):
             if isinstance(outcome, SeglogError) or outcome.partitions[0].error is not None:
-                return self._answer_with_errors(correlation_id, indexes, outcomes)
+                return self._answer_in_full(correlation_id, indexes, outcomes)
             appended = outcome.partitions[0]
             numbers = index, 0, appended.base_offset, append_time_of(appended)
             if self._has_log_start:
@@ -375,7 +378,7 @@ class ProduceTemplate(Template):
             self._blank, self._blank_count = self._response_of([0] * count), count
         return self._blank
 
-    def _answer_with_errors(self, correlation_id: int, indexes: list[int], outcomes: list[AppendOutcome]) -> bytes:
+    def _answer_in_full(self, correlation_id: int, indexes: list[int], outcomes: list[AppendOutcome]) -> bytes:
         produce = Produce(self._context, correlation_id, self._acks, self._transactional_id)
         for result, outcome in zip(produce.expect(self._name, self._topic_id, indexes), outcomes, strict=True):
             produce.note(result, outcome)

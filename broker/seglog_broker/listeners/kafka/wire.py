@@ -88,6 +88,8 @@ class KafkaWire(Wire):
         self._headers = kafka.RequestHeaderReader()
         host = connection.transport.host
         self._session = connection.session
+        self._usage = connection.usage
+        self._live = broker.live_config
         self._room = broker.response_memory.room(host)
         self._advertised = advertised
         self._native_port = native_port
@@ -149,6 +151,8 @@ class KafkaWire(Wire):
 
     def encode_appended(self, request_ids: Sequence[Part], outcomes: Sequence[AppendOutcome], began: float) -> Buffer:
         """Replies in the order of their appends."""
+        if self._live.quotas.has_times:
+            self._usage.note_time()
         return encode_responses(request_ids, outcomes, self._produces, began)
 
     def note_unanswered(self, request_ids: Sequence[Part], errors: Sequence[SeglogError], began: float) -> None:
@@ -184,6 +188,8 @@ class KafkaWire(Wire):
                 repeated = template.appends_of(frame)
                 if repeated is not None and self._gather(repeated, frame):
                     self._produces.note_request(self._size)
+                    if self._live.quotas.has_any:
+                        self._note_produced(template.client_id)
                     return True
             elif isinstance(template, Repeated):
                 if self._may_serve(frame):
@@ -196,6 +202,8 @@ class KafkaWire(Wire):
                     self._connection.log.info("client_goes_on", client=self._software)
             if header.api_key == PRODUCE:
                 self._produces.note_request(self._size)
+                if self._live.quotas.has_any:
+                    self._note_produced(header.client_id)
                 self._produce(header, frame, is_new=template is None)
             elif self._may_serve(frame):
                 self._serve(header, frame)
@@ -217,6 +225,10 @@ class KafkaWire(Wire):
         except Exception as error:  # noqa: BLE001 - logged; those before it are answered
             self._responses.give_up("Kafka request", error)
         return True
+
+    def _note_produced(self, client_id: str | None) -> None:
+        self._usage.client_id = client_id
+        self._usage.note_produced(self._size)
 
     def _is_barred(self, frame: memoryview) -> bool:
         """Whether a request was refused because the client has to authenticate again, or is about to.
@@ -262,6 +274,7 @@ class KafkaWire(Wire):
                 self._client_address,
                 self._room,
                 self._session,
+                self._usage,
             )
         return latest
 
@@ -365,6 +378,7 @@ class KafkaWire(Wire):
         connection = self._connection
         counts = self._counts.of(api.name)
         counts.note_request(self._size)
+        self._usage.client_id = header.client_id
         self._responses.begin(counts, api, request if self._size <= SHARED_BYTES_MAX else None, template)
         connection.spent += REQUEST_COST
         if isinstance(request, kafka.messages.ApiVersionsRequest):

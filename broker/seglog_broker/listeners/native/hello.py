@@ -134,6 +134,7 @@ async def reply_to(broker: Broker, connection: Connection, request: messages.Hel
             "account (user and password)",
             mechanisms=list(session.mechanisms),
         )
+    connection.usage.client_id = request.client
     principal = None if session.principal == ANONYMOUS else session.principal
     return msgspec.structs.replace(broker.hello(await broker.find_problems()), principal=principal)
 

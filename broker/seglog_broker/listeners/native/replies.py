@@ -15,6 +15,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sender import Sender, UnsentAnswer
 from seglog_broker.listeners.sending import end_answer
+from seglog_broker.listeners.usage import Usage
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.runtime import budget
@@ -144,6 +145,7 @@ class Fetches:
     broker: Broker
     sender: Sender
     counts: ApiMetrics
+    usage: Usage
     _wait: "Callable[[Fetches, int, FetchRequest, Waiter, float], Awaitable[None]]"
     """What the task of a fetch does that needs one: it gets these fetches, the fetch, and when it began."""
 
@@ -203,7 +205,7 @@ class Fetches:
         self._count += 1
         self._partitions += len(request.partitions)
         # Registered here, because `stop` may come before a task has run.
-        waiter = Waiter(partial(self._retry_fetch, request_id, request, nursery, began))
+        waiter = Waiter(partial(self.usage.during, self._retry_fetch, request_id, request, nursery, began))
         self.waiting[request_id] = waiter
         if self.stop_reason is not None:
             waiter.end()
@@ -273,7 +275,7 @@ class Fetches:
         ``prefix`` is the frame up to the payload, where it is encoded already.
         """
         counts = self.counts
-        self.broker.metrics.fetch_bytes += answer.size
+        self.usage.note_fetched(answer.size)
         count_errors(counts.errors, answer.reply)
         prefix = prefix or encode_fetch_prefix(request_id, answer.reply, answer.size)
         counts.note_answers(1, len(prefix) + answer.size, began)

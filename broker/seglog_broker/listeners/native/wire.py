@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.begun_request import BEGUN_BYTES_MAX, BegunRequest
 from seglog_broker.listeners.connection import Connection
@@ -50,7 +52,7 @@ class NativeWire(Wire):
         self._counts = connection.counts
         self._appends = connection.counts.of(messages.AppendRequest.api)
         fetches = connection.counts.of(messages.FetchRequest.api)
-        self._fetches = Fetches(broker, connection.sender, fetches, slow_requests.answer)
+        self._fetches = Fetches(broker, connection.sender, fetches, connection.usage, slow_requests.answer)
         memory = broker.request_memory
         self._frames = FrameReader(
             hello.BYTES_MAX, receive_buffer=connection.run_of_appends.buffer, pool=memory.pool, asks=True
@@ -109,6 +111,8 @@ class NativeWire(Wire):
     def _serve_frame(self, opened: messages.OpenedRequest | None, frame: Frame) -> None:
         """Serve a frame now, gather it with the appends of the turn, or leave it to the connection's task."""
         connection = self._connection
+        if self._broker.live_config.quotas.has_times:
+            connection.usage.note_time()
         if connection.ready.now >= connection.session.ends_at and self._is_barred(frame):
             return
         if opened is None and len(frame.packed) <= HEADER_BYTES_AT_ONCE:
@@ -116,7 +120,7 @@ class NativeWire(Wire):
         if opened is not None and isinstance(opened.request, messages.AppendRequest):
             is_large = connection.intake.has_share and has_own_buffer(frame.payload)
             if not is_large and self._broker.is_plain(opened.request, frame.payload):
-                self._appends.note_request(hello.size_of(frame))
+                self._note_append(hello.size_of(frame))
                 connection.run_of_appends.add(connection, opened.request_id, opened.request, frame.payload)
                 connection.note_gathered(1, len(opened.request.partitions), len(frame.payload))
                 return
@@ -125,7 +129,7 @@ class NativeWire(Wire):
         elif opened is None:
             connection.job = partial(slow_requests.open_slowly, self._broker, connection, self.kept(frame))
         elif isinstance(opened.request, messages.AppendRequest):
-            self._appends.note_request(hello.size_of(frame))
+            self._note_append(hello.size_of(frame))
             if self._broker.missing_topics(opened.request):
                 connection.job = partial(
                     slow_requests.append_creating,
@@ -138,12 +142,17 @@ class NativeWire(Wire):
             else:
                 connection.append([opened.request_id], [opened.request], [frame.payload], frame.payload)
         elif opened.api == messages.AppendRequest.api:
-            self._appends.note_request(hello.size_of(frame))
+            self._note_append(hello.size_of(frame))
             connection.spent = budget.TURN
             assert isinstance(opened.request, SeglogError)
             connection.answer_appends([opened.request_id], opened.ack, [opened.request], len(frame.payload))
         else:
             self._serve(opened, frame)
+
+    def _note_append(self, size: int) -> None:
+        self._appends.note_request(size)
+        if self._broker.live_config.quotas.has_any:
+            self._connection.usage.note_produced(size)
 
     def _is_barred(self, frame: Frame) -> bool:
         """Answer a request with an error, unless it authenticates the client again, as it has to."""
@@ -214,6 +223,9 @@ class NativeWire(Wire):
             return
         if isinstance(request, messages.FetchRequest):
             connection.sender.flush_now()
+            if self._broker.live_config.quotas.has_any:
+                most = min(request.max_bytes, connection.usage.fetched_bytes_max())
+                request = msgspec.structs.replace(request, max_bytes=most)
             connection.spent += REQUEST_COST + len(request.partitions) * budget.BATCH
             outcome = self._fetches.answer(opened.request_id, request, connection.nursery, connection.began)
             if outcome.has_errors:

@@ -824,6 +824,8 @@ def test_every_number_of_time_or_bytes_is_known_as_one_by_its_name() -> None:
         *("group.share.min.delivery.count.limit", "group.share.min.partition.max.record.locks"),
         *("group.share.max.delivery.count.limit", "group.share.max.partition.max.record.locks"),
         "group.share.max.share.sessions",
+        *("quota.window.num", "quota.window.size.seconds"),
+        *("controller.quota.window.num", "controller.quota.window.size.seconds"),
         *("num.io.threads", "background.threads", "group.coordinator.threads", "queued.max.requests"),
         *("sasl.oauthbearer.clock.skew.seconds", "sasl.kerberos.min.time.before.relogin"),
         *("sasl.kerberos.ticket.renew.jitter", "sasl.kerberos.ticket.renew.window.factor"),

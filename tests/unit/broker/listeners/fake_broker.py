@@ -21,11 +21,13 @@ from seglog_broker.listeners.serving import serve_native
 from seglog_broker.listeners.transport import address_of
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.waiting_fetches import wait_woken
+from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
+from seglog_broker.runtime.usage_buckets import UsageBuckets
 from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.io.filesystem import File
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -156,9 +158,11 @@ class FakeBroker:
 
     def __init__(self, offload: Offload | None = None, **config: Any) -> None:
         self.config = replace(BrokerConfig(), **config)
+        self.live_config = LiveConfig(self.config)
         self.offload = InlineOffload() if offload is None else offload
         self.directory = SimpleNamespace(accounts=AccountStore(ForgetfulFileSystem(), "/accounts.json"))
         self.metrics = Metrics()
+        self.usage_buckets = UsageBuckets(self.live_config, self.metrics)
         self.transfers = Transfers()
         self.response_memory = ResponseMemory()
         self.request_memory = RequestMemory(self.config.seglog_request_memory_max, self.config.socket_request_max_bytes)

@@ -116,7 +116,7 @@ class Fetch:
                 wanted.append(FetchPartition(name, item.partition, offset, max_bytes=max(0, item.partition_max_bytes)))
         self.request = FetchRequest(
             wanted,
-            max_bytes=max(0, self._asked.max_bytes),
+            max_bytes=max(0, min(self._asked.max_bytes, self._context.usage.fetched_bytes_max())),
             min_bytes=max(0, self._asked.min_bytes),
             max_wait_ms=0 if self._errors or not wanted else self.max_wait_ms,
             isolation=isolation_of(self._asked.isolation_level),

@@ -188,6 +188,7 @@ class Produce:
 
     def encode(self) -> bytes:
         """The frame of the response. Raises nothing: it is called for the requests of many connections."""
+        self._response.throttle_time_ms = self._context.usage.throttle_ms
         try:
             return b"".join(write_response(self._correlation_id, self._response, self._context.version))
         except Exception as error:  # noqa: BLE001 - a bug in one response must not end the others

@@ -25,6 +25,7 @@ from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.kafka.context import Endpoint, RequestContext
+from seglog_broker.listeners.usage import Usage
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, ResponseMemory
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
@@ -188,7 +189,9 @@ def context_of(
     memory.response_bytes_max = response_bytes_max
     served = cast("Broker", broker)
     session = open_session(served)
-    return RequestContext(served, Endpoint("here", 9092), version, client_id, "/192.0.2.7", memory.room(), session)
+    return RequestContext(
+        served, Endpoint("here", 9092), version, client_id, "/192.0.2.7", memory.room(), session, Usage(served, session)
+    )
 
 
 def served_now(groups: FakeGroups, request: Request, version: int) -> Any:

@@ -37,6 +37,7 @@ class KafkaPeer:
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
+        self.client_id = "test"
         self.held = bytearray()
         self._sent: list[tuple[int, int, int]] = []  # correlation id, api and version of what gets a response
         self._count = 0
@@ -47,7 +48,7 @@ class KafkaPeer:
         self._count += 1
         if not silent:
             self._sent.append((self._count, request.API_KEY, version))
-        return b"".join(write_request(self._count, "test", request, version))
+        return b"".join(write_request(self._count, self.client_id, request, version))
 
     async def send(self, request: Request, version: int | None = None, *, silent: bool = False) -> None:
         await self.stream.send_all(self.frame(request, version, silent=silent))

@@ -26,6 +26,7 @@ from seglog_broker.listeners.kafka.templates import (
     template_of,
 )
 from seglog_broker.listeners.kafka.wire import KafkaWire
+from seglog_broker.listeners.usage import Usage
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.kafka import (
@@ -149,7 +150,10 @@ class Connection:
         room = self.broker.response_memory.room("127.0.0.1")
         endpoint = Endpoint("127.0.0.1", 9092)
         session = open_session(self.broker)
-        context = RequestContext(self.broker, endpoint, header.version, header.client_id, "/127.0.0.1", room, session)
+        usage = Usage(self.broker, session)
+        context = RequestContext(
+            self.broker, endpoint, header.version, header.client_id, "/127.0.0.1", room, session, usage
+        )
         request = read_request(header, frame)
         assert isinstance(request, messages.ProduceRequest)
         if self.templates.find(frame) is None and self.templates.is_due():

@@ -1,0 +1,227 @@
+"""Clients above their quotas, over real sockets and by a clock that goes on when nothing else does."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import count
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.api.quotas import Changes
+from seglog_broker.config.client_quotas import Entity, Limit, entity_of
+from seglog_broker.runtime import usage_buckets
+from seglog_broker.runtime.usage_buckets import BUCKETS_MAX, LINES_AN_HOUR, LoopTime
+from seglog_protocol.kafka import messages
+from seglog_protocol.messages import AppendPartition, AppendRequest, FetchPartition, FetchRequest
+from tests.logs import batch
+from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed, fetch, kafka, produce
+from tests.unit.broker.listeners.real_broker import real
+
+RECORDS = batch(b"v" * 900)
+LIMIT = 1000.0
+# Bytes a second of ten windows, which may be used at once.
+BURST = 10 * LIMIT
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[KafkaServed]:
+    async with kafka(topics={"plain": {}}) as served:
+        yield served
+
+
+TEST = entity_of({"client-id": "test"})
+
+
+async def limit(broker: Broker, entity: Entity = TEST, **quotas: float | None) -> None:
+    changes: Changes = quotas
+    assert not await broker.quotas.alter({entity: changes}, "", validate_only=False)
+
+
+async def timed(peer: KafkaPeer, request: Any, version: int | None = None) -> tuple[int, float]:
+    """The time that the answer tells, and the seconds that it took, by trio's clock."""
+    began = trio.current_time()
+    response = await peer.ask(request, version)
+    return response.throttle_time_ms, trio.current_time() - began
+
+
+@pytest.mark.parametrize("version", [3, 12])
+async def test_a_producer_has_its_rate_and_waits_as_it_is_told(
+    autojump_clock: MockClock, served: KafkaServed, version: int
+) -> None:
+    await limit(served.broker, producer_byte_rate=LIMIT)
+    peer, other = await served.connect(), await served.connect()
+    other.client_id = "other"
+    size = len(peer.frame(produce(("plain", 0, RECORDS)), version, silent=True))
+    began, told = trio.current_time(), 0
+    with capture_logs() as logs:
+        for _ in range(60):
+            throttle_ms, seconds = await timed(peer, produce(("plain", 0, RECORDS)), version)
+            assert seconds == pytest.approx(told / 1000, abs=0.002), "for as long it was not read"
+            told = throttle_ms
+            if told:
+                assert (await timed(other, produce(("plain", 0, RECORDS)), version))[1] == 0, "others wait for nothing"
+    assert 60 * size - BURST == pytest.approx(LIMIT * (trio.current_time() - began), rel=0.1)
+    [line] = [line for line in logs if line["event"] == "client_throttled"]
+    assert (line["quota"], line["client_id"], line["user"], line["limit"]) == ("producer_byte_rate", "test", "", LIMIT)
+    metrics = served.broker.metrics
+    assert metrics.quota_throttles["producer_byte_rate"] >= 30
+    assert metrics.quota_throttle_seconds["producer_byte_rate"] == pytest.approx(trio.current_time() - began, rel=0.1)
+    assert metrics.connections_muted(trio.current_time()) == 1
+    await limit(served.broker, producer_byte_rate=None)
+    await trio.sleep(told / 1000)
+    assert await timed(peer, produce(("plain", 0, RECORDS)), version) == (0, 0.0)
+    await peer.stream.aclose()
+    await wait_all_tasks_blocked()
+    assert not metrics.muted
+
+
+@pytest.mark.parametrize("version", [4, 12])
+async def test_a_consumer_has_its_rate_and_one_fetch_is_not_more_than_its_windows(
+    autojump_clock: MockClock, served: KafkaServed, version: int
+) -> None:
+    peer = await served.connect()
+    for _ in range(40):
+        await peer.ask(produce(("plain", 0, RECORDS)), 9)
+    await limit(served.broker, consumer_byte_rate=LIMIT)
+    began, size, offset, told = trio.current_time(), 0, 0, 0
+    while offset < 40:
+        sent = trio.current_time()
+        response = await peer.ask(fetch(("plain", 0, offset)), version)
+        assert trio.current_time() - sent == pytest.approx(told / 1000, abs=0.002)
+        [records] = [len(part.records) for topic in response.responses for part in topic.partitions]
+        assert records <= BURST
+        size, offset, told = size + records, offset + records // len(RECORDS), response.throttle_time_ms
+    # The next one is answered when the rate is kept to: this one waits for nothing but that.
+    assert (await timed(peer, fetch(("plain", 0, 39)), version))[0] > 0
+    assert size + len(RECORDS) - BURST < 1.1 * LIMIT * (trio.current_time() - began) + len(RECORDS)
+    assert size == 40 * len(RECORDS)
+
+
+async def test_templates_are_used_again_when_nothing_is_to_be_waited_for(
+    autojump_clock: MockClock, served: KafkaServed
+) -> None:
+    await limit(served.broker, producer_byte_rate=LIMIT, consumer_byte_rate=LIMIT)
+    peer = await served.connect()
+    asked = [produce(("plain", 0, RECORDS)), fetch(("plain", 0, 0))]
+    before = [await peer.ask(request, 9) for request in asked]
+    during = [await peer.ask(request, 9) for _ in range(12) for request in asked]
+    assert any(response.throttle_time_ms for response in during)
+    await trio.sleep(100)
+    after = [await peer.ask(request, 9) for request in asked]
+    assert [response.throttle_time_ms for response in (*before, *after)] == [0] * 4
+
+
+async def test_what_a_muted_client_has_sent_lies_in_the_kernel_and_is_served_though_it_leaves(
+    autojump_clock: MockClock, served: KafkaServed
+) -> None:
+    await limit(served.broker, producer_byte_rate=1.0)
+    peer = await served.connect()
+    await peer.ask(messages.MetadataRequest(topics=None))
+    connection = await served.connection_of(peer)
+    assert (await timed(peer, produce(("plain", 0, RECORDS)), 12))[0] > 10_000
+    before = served.broker.metrics.requests_total
+    for _ in range(3):
+        await peer.send(produce(("plain", 0, RECORDS), acks=0), 12, silent=True)
+    for _ in range(5):
+        await wait_all_tasks_blocked()
+    assert served.broker.metrics.requests_total == before
+    assert connection.intake.reader.is_idle
+    await peer.stream.aclose()
+    await trio.sleep(10)
+    assert not served.broker.metrics.connections_open
+    assert served.broker.metrics.requests_total == before + 3
+
+
+async def test_a_stop_does_not_wait_for_a_muted_client(autojump_clock: MockClock, served: KafkaServed) -> None:
+    await limit(served.broker, producer_byte_rate=1.0)
+    peer = await served.connect()
+    for _ in range(2):
+        await peer.send(produce(("plain", 0, RECORDS)), 12)
+    await wait_all_tasks_blocked()
+    began = trio.current_time()
+    served.stop()
+    await served.ended.wait()
+    assert trio.current_time() - began < 5
+
+
+async def test_a_client_has_its_part_of_the_loops_time(autojump_clock: MockClock, served: KafkaServed) -> None:
+    ticks = count()
+    served.broker.usage_buckets.loop_time = LoopTime(lambda: next(ticks) * 0.01)  # a hundredth of a second each look
+    await limit(served.broker, request_percentage=1.0)
+    peer, other = await served.connect(), await served.connect()
+    other.client_id = "other"
+    asked = messages.MetadataRequest(topics=None)
+    told: list[int] = []
+    for _ in range(20):
+        throttle_ms, seconds = await timed(peer, asked)
+        assert seconds == pytest.approx(told[-1] / 1000 if told else 0, abs=0.002)
+        told.append(throttle_ms)
+        assert await timed(other, asked) == (0, 0.0)
+    assert max(told) == 1000, "no wait is longer than a window"
+    # What the sharing of a batch, and of a job of the connection's task, took is counted, too.
+    for request in (produce(("plain", 0, RECORDS)), messages.DescribeLogDirsRequest(topics=None)):
+        await trio.sleep(60)
+        assert (await timed(peer, request, 3))[0] == 0
+        assert max([(await timed(peer, request, 3))[0] for _ in range(20)]) == 1000
+
+
+async def test_a_fetch_that_waits_is_the_work_of_its_own_client(autojump_clock: MockClock, served: KafkaServed) -> None:
+    ticks = count()
+    served.broker.usage_buckets.loop_time = LoopTime(lambda: next(ticks) * 0.01)
+    await limit(served.broker, request_percentage=1.0)
+    reader, writer = await served.connect(), await served.connect()
+    writer.client_id = "writer"
+    told = 0
+    for offset in range(30):
+        await reader.send(fetch(("plain", 0, offset), max_wait_ms=100_000), 12)
+        await trio.sleep(told / 1000 + 1)
+        assert (await writer.ask(produce(("plain", 0, RECORDS)), 9)).throttle_time_ms == 0
+        told = (await reader.receive(messages.FetchResponse)).throttle_time_ms
+    assert served.broker.metrics.quota_throttles["request_percentage"] > 0
+
+
+async def test_on_the_native_wire_the_answer_is_late(autojump_clock: MockClock) -> None:
+    append = AppendRequest([AppendPartition("commits", 0, len(RECORDS))], "disk")
+    async with real() as served:
+        await limit(served.broker, entity_of({"user": None}), producer_byte_rate=LIMIT, consumer_byte_rate=LIMIT)
+        peer = await served.greeted()
+
+        async def seconds(first: int, ask: Callable[[int], Awaitable[object]]) -> float:
+            began = trio.current_time()
+            for number in range(first, first + 100):
+                await ask(number)
+            return trio.current_time() - began
+
+        for first, ask in (
+            (1, lambda number: peer.ask(number, append, RECORDS)),
+            (
+                1_000,
+                lambda number: peer.ask(
+                    number, FetchRequest([FetchPartition("commits", 0, number % 100, max_bytes=1)])
+                ),
+            ),
+        ):
+            await seconds(first, ask)
+            assert await seconds(first + 100, ask) == pytest.approx(100 * len(RECORDS) / LIMIT, rel=0.1)
+
+
+async def test_so_many_buckets_are_kept_and_lines_written(autojump_clock: MockClock, served: KafkaServed) -> None:
+    await limit(served.broker, entity_of({"client-id": None}), producer_byte_rate=LIMIT)
+    buckets = served.broker.usage_buckets
+    first = buckets.bucket("producer_byte_rate", "u", "0")
+    assert first is not None
+    bucket = first
+    with capture_logs() as logs:
+        for number in range(1, BUCKETS_MAX + 1):
+            found = buckets.bucket("producer_byte_rate", "u", f"{number}")
+            assert found is not None
+            bucket = found
+            assert bucket.limit == Limit(LIMIT, "", f"{number}")
+            buckets.note_throttled(bucket, 1.0, 1.0 + usage_buckets.LINE_SECONDS)
+    assert len(buckets._buckets) == BUCKETS_MAX
+    assert len(logs) == LINES_AN_HOUR
+    assert buckets.bucket("producer_byte_rate", "u", "0") is not first, "it was forgotten"
+    assert buckets.bucket("producer_byte_rate", "u", f"{BUCKETS_MAX}") is bucket
