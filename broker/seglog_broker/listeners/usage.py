@@ -1,4 +1,4 @@
-"""What the client of one connection uses of its quotas, and until when the connection is not read for that."""
+"""The use of its quotas by the client of one connection, and until when the connection is not read for that."""
 
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -88,7 +88,7 @@ class Usage(Worked):
         self._mute(bucket, min(longest, bucket.rate.wait(bucket.limit.value, now, windows)), now)
 
     def fetched_bytes_max(self) -> int:
-        """What one fetch may bring at most: what the quota gives in the windows that are over."""
+        """The most bytes that one fetch may bring: what the quota gives in the windows that are over."""
         if not self.is_counted:
             return _UNLIMITED
         bucket = self._bucket(CONSUMER_BYTE_RATE)
@@ -111,7 +111,7 @@ class Usage(Worked):
             loop_time.give_to(before)
 
     def timed(self, work: Awaitable[ResultT]) -> Awaitable[ResultT]:
-        """What a task does for this connection, with its steps counted."""
+        """Work that a task does for this connection, with its steps counted."""
         if not self.is_timed:
             return work
         return _in_steps(cast("Coroutine[Any, Any, ResultT]", work), self, self._broker.usage_buckets.loop_time)

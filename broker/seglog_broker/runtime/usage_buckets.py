@@ -1,4 +1,4 @@
-"""What clients use of their quotas: a bucket for each client, or for all that share one."""
+"""The use of quotas: a bucket for each client, or for all that share one."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -23,7 +23,7 @@ log = get_logger()
 
 
 class Bucket:
-    """What is used of one quota."""
+    """The use of one quota."""
 
     __slots__ = ("key", "limit", "rate", "times", "tokens", "told_at")
 

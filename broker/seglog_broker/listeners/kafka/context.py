@@ -44,7 +44,7 @@ class RequestContext:
     session: Session
     """Who the client is."""
     usage: Usage
-    """What it uses of its quotas."""
+    """Its use of quotas."""
     is_carried: bool = False
     """True if the request came within a native one."""
 
