@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from seglog_broker.api.share_lines import Seen, state_of
 from seglog_broker.api.share_reads import Read, ShareReads
 from seglog_broker.api.share_sessions import Place, ShareSession
+from seglog_broker.coordinators.decisions import Decisions, Waiting
 from seglog_broker.coordinators.groups.topics import id_text
-from seglog_broker.coordinators.share.in_flight import Acquired
+from seglog_broker.coordinators.share.in_flight import Acknowledgement, Acquired
 from seglog_broker.coordinators.share.partition import RUN_BYTES, SharePartition
 from seglog_broker.coordinators.share.records import PartitionKey
 from seglog_broker.coordinators.share.service.service import ShareService
@@ -45,13 +45,36 @@ class Taken(NamedTuple):
     error: SeglogError | None = None
 
 
-class Sources(NamedTuple):
+NOTHING: Final = Taken()
+
+
+State = tuple[int, int, int]
+
+
+def state_of(machine: SharePartition, partition: Partition) -> State:
+    """The ends of its log, and a count of wakes: it changes whenever a request may find something."""
+    return partition.log.log_end_offset, partition.log.last_stable_offset, machine.wakes
+
+
+class Seen(NamedTuple):
+    """A share partition as a request saw it, at which it found too little."""
+
+    machine: SharePartition
+    partition: Partition
+    state: State
+
+
+class Sources:
     """The logs and the states of share partitions, from which records are taken."""
 
-    shares: ShareService
-    table: PartitionTable
-    directory: LogDirectory
-    reads: ShareReads
+    def __init__(self, shares: ShareService, table: PartitionTable, directory: LogDirectory, reads: ShareReads) -> None:
+        self.shares = shares
+        self.table = table
+        self.directory = directory
+        self.reads = reads
+        self.settings = shares.settings
+        self.memory = shares.memory
+        self.runtime: Decisions[SharePartition] = shares.runtime
 
     def machine(self, group: str, place: Place) -> SharePartition:
         """The state of a share partition. Raises UnknownTopicError where the group has none, and as ``find``."""
@@ -63,6 +86,15 @@ class Sources(NamedTuple):
                 f"group {group} has no share partition {name}-{place[1]}: subscribe to the topic first", topic=name
             )
         return machine
+
+    def acknowledge(self, group: str, member: str, place: Place, acks: Sequence[Acknowledgement]) -> Waiting[None]:
+        """Acknowledge records of a member, all or none. Wait for what is returned until that is durable.
+
+        Raises UnknownTopicError, and as ``ShareService.find`` and ``SharePartition.acknowledge``.
+        """
+        machine = self.machine(group, place)
+        machine.acknowledge(member, acks, self.runtime.now())
+        return self.runtime.begin_write(machine.key)
 
 
 class Collection:
@@ -83,7 +115,7 @@ class Collection:
         self._places = places
         self._wanted = wanted
         self._is_over = is_over
-        self._reads_committed = sources.shares.settings.of(session.group).reads_committed
+        self._reads_committed = sources.settings.of(session.group).reads_committed
         self._taken: dict[Place, Taken] = {}
         self._number = 0  # of places that were read
         self._looked_before = 0  # their number when other tasks had run
@@ -157,11 +189,11 @@ class Collection:
 
     def _acquire(self, place: Place, machine: SharePartition, read: Read, records_max: int) -> int:
         """Acquire records that were read; how many."""
-        wanted, shares = self._wanted, self._sources.shares
-        now = shares.runtime.now()
+        wanted, sources = self._wanted, self._sources
+        now = sources.runtime.now()
         batches, end = read.batches, machine.end_offset
         try:
-            shares.memory.check(machine.key, RUN_BYTES * 2, is_new=False)
+            sources.memory.check(machine.key, RUN_BYTES * 2, is_new=False)
         except CoordinatorNotAvailableError as error:
             batches = [(first, min(last, end - 1)) for first, last in batches if first < end]  # those in flight already
             if not batches:
@@ -179,7 +211,7 @@ class Collection:
         for first, last in read.hidden:
             machine.archive(first, last)
             acquired = _without(acquired, first, last)
-        shares.runtime.carry_out(machine.key, is_urgent=False)
+        sources.runtime.carry_out(machine.key, is_urgent=False)
         if acquired:
             self._taken[place] = Taken(read.of(acquired), acquired)
         elif read.hidden:

@@ -14,8 +14,6 @@ from seglog_broker.api.share_collection import LOOKS_A_TURN, Collection, Sources
 from seglog_broker.api.share_lines import ShareLines
 from seglog_broker.api.share_reads import ShareReads
 from seglog_broker.api.share_sessions import Place, ShareSession, ShareSessions
-from seglog_broker.coordinators.coordinator_runtime import Waiting
-from seglog_broker.coordinators.share.in_flight import Acknowledgement
 from seglog_broker.coordinators.share.service.service import ShareService
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory
 from seglog_broker.partitions.scheduler import Service
@@ -37,7 +35,7 @@ class ShareFetchService(Service):
 
     def __post_init__(self) -> None:
         self.sessions = ShareSessions(lambda: self._config.current.group_share_max_share_sessions)
-        self._sources = Sources(self._shares, self._table, self._directory, ShareReads(self._directory.handles))
+        self.sources = Sources(self._shares, self._table, self._directory, ShareReads(self._directory.handles))
         self._lines = ShareLines(self._purgatory)
         self._shares.on_available = self._lines.note_available
         self._is_stopping = False
@@ -62,17 +60,6 @@ class ShareFetchService(Service):
         self._is_stopping = True
         for signal in list(self._lines.waiting):
             signal.set()
-
-    # --- Acknowledgements ---------------------------------------------------------------------------------------------
-
-    def acknowledge(self, group: str, member: str, place: Place, acks: Sequence[Acknowledgement]) -> Waiting[None]:
-        """Acknowledge records of a member, all or none. Wait for what is returned until that is durable.
-
-        Raises UnknownTopicError, and as ``ShareService.find`` and ``SharePartition.acknowledge``.
-        """
-        machine = self._sources.machine(group, place)
-        machine.acknowledge(member, acks, self._shares.runtime.now())
-        return self._shares.runtime.begin_write(machine.key)
 
     # --- The end of sessions ------------------------------------------------------------------------------------------
 
@@ -108,7 +95,7 @@ class ShareFetchService(Service):
         if self.sessions.find(session.group, session.member) is not None:
             return  # the member goes on in another session
         with suppress(SeglogError):  # it is gone, and with it what the member held
-            machine = self._sources.machine(session.group, place)
+            machine = self.sources.machine(session.group, place)
             machine.release(session.member, self._shares.runtime.now())
             self._shares.runtime.carry_out(machine.key)
 
@@ -124,12 +111,17 @@ class ShareFetchService(Service):
         session.end_wait()
         mine = session.fetches
         wait_ms = self._wait_ms(wanted.max_wait_ms) if wanted.max_records and wanted.max_bytes else 0
-        deadline = trio.current_time() + wait_ms / 1000
+        now = trio.current_time()
+        deadline = now + wait_ms / 1000
         while True:
-            is_over = self._is_stopping or session.fetches != mine or trio.current_time() >= deadline
-            collection = Collection(self._sources, session, places, wanted, is_over=is_over)
+            is_over = self._is_stopping or session.fetches != mine or now >= deadline
+            collection = Collection(self.sources, session, places, wanted, is_over=is_over)
             try:
-                taken = await self._collect(collection)
+                with self._directory.handles.only_warm:
+                    taken = collection.go_on()
+            except (ColdReadError, RecordsWantedError, TurnWantedError):  # the disk is waited for by a task
+                await by_task()
+                taken = await self._scheduler.retry_after_cold_read(collection.go_on)
             finally:
                 self._lines.pass_on(collection.seen)
             if collection.unready:
@@ -142,10 +134,11 @@ class ShareFetchService(Service):
                 return taken
             if collection.has_passed:
                 await self._scheduler.turn()
-                continue
-            if not collection.watched:
-                deadline = min(deadline, trio.current_time() + ERRORS_HELD_SECONDS)
-            await self._lines.wait(collection.watched, deadline, session.note_wait)
+            else:
+                if not collection.watched:
+                    deadline = min(deadline, trio.current_time() + ERRORS_HELD_SECONDS)
+                await self._lines.wait(collection.watched, deadline, session.note_wait)
+            now = trio.current_time()
 
     def _wait_ms(self, max_wait_ms: int) -> int:
         return max(0, min(max_wait_ms, self._config.current.seglog_fetch_max_wait_ms_max))
@@ -160,12 +153,3 @@ class ShareFetchService(Service):
                 key = machine.partition
                 failed[key.topic_id, key.partition] = Taken(error=without_frames(error))
         return failed
-
-    async def _collect(self, collection: Collection) -> dict[Place, Taken]:
-        """Take what there is now. The disk is waited for by a task."""
-        try:
-            with self._directory.handles.only_warm:
-                return collection.go_on()
-        except (ColdReadError, RecordsWantedError, TurnWantedError):
-            await by_task()
-            return await self._scheduler.retry_after_cold_read(collection.go_on)

@@ -5,32 +5,15 @@ what it wants it lets the next one try, as long as there is something.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from seglog_broker.coordinators.share.partition import SharePartition
+from seglog_broker.api.share_collection import Seen, State, state_of
 from seglog_broker.coordinators.share.records import PartitionKey
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter
-from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.begun import Signal
 
 LOOKS_MAX: Final = 10_000
 """Share partitions that one request waits for; it is not woken by those behind them."""
-
-
-State = tuple[int, int, int]
-
-
-def state_of(machine: SharePartition, partition: Partition) -> State:
-    """The ends of its log, and a count of wakes: it changes whenever a request may find something."""
-    return partition.log.log_end_offset, partition.log.last_stable_offset, machine.wakes
-
-
-class Seen(NamedTuple):
-    """A share partition as a request saw it, at which it found too little."""
-
-    machine: SharePartition
-    partition: Partition
-    state: State
 
 
 class _Line:
@@ -71,8 +54,9 @@ class ShareLines:
 
     def pass_on(self, seen: Sequence[Seen]) -> None:
         """Let the next ones in the lines before these try: the caller has taken what it wants, or leaves."""
-        for each in seen:
-            self.note_available(each.machine.partition)
+        if self._lines:
+            for each in seen:
+                self.note_available(each.machine.partition)
 
     async def wait(self, seen: Sequence[Seen], deadline: float, note: Callable[[Signal], None]) -> None:
         """Return when one of these is not as it was seen, at ``deadline`` (trio's time), or when the signal is set.

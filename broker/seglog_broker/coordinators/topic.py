@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 import trio
+from mypy_extensions import mypyc_attr
 
 from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch, Record, encode_record
 from seglog_broker.engine.pending_appends import PendingAppends
@@ -115,6 +116,7 @@ class _Write:
         self.records, self.error = (), error
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(eq=False, repr=False)
 class StateTopic:
     """The topic of a coordinator, created when something is first written: see ``TopicWriter``."""

@@ -4,11 +4,12 @@ Such a coroutine goes on within the call that sets the ``Signal`` for which it w
 it has a task take over: ``by_task``.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from types import coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import trio
+
+from seglog_broker.runtime.awaitables import nothing, pause, run_to_end
 
 ResultT = TypeVar("ResultT")
 
@@ -29,18 +30,19 @@ class Signal:
         for wake in waiting:
             wake()
 
-    async def wait(self) -> None:
-        """Return when it is set."""
+    def wait(self) -> Awaitable[None]:
+        """Wait for it, which begins with this call."""
         begun = Begun.running
         if begun is None:
             event = trio.Event()
             self._wake.append(event.set)
             if self.is_set:
                 event.set()
-            await event.wait()
-        elif not self.is_set:
-            self._wake.append(begun.go_on)
-            await _paused()
+            return event.wait()
+        if self.is_set:
+            return nothing()
+        self._wake.append(begun.go_on)
+        return pause()
 
 
 class Begun(Generic[ResultT]):
@@ -54,7 +56,7 @@ class Begun(Generic[ResultT]):
 
     def __init__(self, work: Awaitable[ResultT], carry_out: Callable[[], None]) -> None:
         """``carry_out`` is called whenever it has run: what it decided is to be written."""
-        self._work = cast("Coroutine[None, None, ResultT]", work)
+        self._work = cast("Coroutine[Any, None, ResultT]", work)
         self._carry_out = carry_out
         self._result: ResultT | None = None
         self._error: Exception | None = None
@@ -83,13 +85,12 @@ class Begun(Generic[ResultT]):
             self.then = None  # which refers to this
             then()
 
-    async def rest(self) -> None:
+    def rest(self) -> Awaitable[None]:
         """Run it to its end, where it ``wants_task``."""
-        try:
-            self._result = await _rest(self._work)
-        except Exception as error:  # noqa: BLE001 - ``result`` raises it
-            self._error = error
-        self.is_done = True
+        return run_to_end(self._work, self._note_end)
+
+    def _note_end(self, result: ResultT | None, error: Exception | None) -> None:
+        self._result, self._error, self.is_done = result, error, True
 
     def close(self) -> None:
         """Close the coroutine where it waits; its result is not read."""
@@ -103,19 +104,10 @@ class Begun(Generic[ResultT]):
         return self._result  # type: ignore[return-value]  # it is set without an error
 
 
-async def by_task() -> None:
+def by_task() -> Awaitable[None]:
     """Return in a task: what comes next waits for more than a ``Signal``."""
-    if Begun.running is not None:
-        Begun.running.wants_task = True
-        await _paused()
-
-
-@coroutine
-def _paused() -> Generator[None, None, None]:
-    yield
-
-
-@coroutine
-def _rest(work: Coroutine[Any, Any, ResultT]) -> Generator[Any, Any, ResultT]:
-    result: ResultT = yield from work
-    return result
+    begun = Begun.running
+    if begun is None:
+        return nothing()
+    begun.wants_task = True
+    return pause()

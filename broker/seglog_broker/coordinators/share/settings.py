@@ -1,7 +1,7 @@
 """The settings of a share group: those of its own, and of brokers for what it does not set."""
 
-from collections.abc import Callable, Mapping
-from typing import Final, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, Protocol
 
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.config.dynamic_config import DynamicConfig
@@ -27,6 +27,13 @@ class ShareSettings(NamedTuple):
     """True if key and value of a record go with it."""
     members_max: int
     updates_per_snapshot: int
+
+
+class InForce(Protocol):
+    """A configuration that may be replaced: ``LiveConfig``."""
+
+    current: BrokerConfig
+    dynamic: DynamicConfig
 
 
 _NAMES: Final = tuple(name for name in GROUP_KEYS if not name.startswith("consumer."))
@@ -55,21 +62,20 @@ def share_settings(own: Mapping[str, str], config: BrokerConfig) -> ShareSetting
 class SettingsOfGroups:
     """The settings of all share groups, made once for as long as the configuration stays."""
 
-    def __init__(self, in_force: Callable[[], tuple[BrokerConfig, DynamicConfig]]) -> None:
-        """``in_force`` returns the configuration of the moment, and with it the settings made at run time."""
-        self._in_force: Final = in_force
-        self._known = in_force()
+    def __init__(self, config: InForce) -> None:
+        self._config: Final = config
+        self._known = config.current, config.dynamic
         self._made: Final[dict[str, ShareSettings]] = {}
 
     def of(self, group: str) -> ShareSettings:
         """The settings of a share group."""
-        config, dynamic = in_force = self._in_force()
+        config, dynamic = self._config.current, self._config.dynamic
         if config is not self._known[0] or dynamic is not self._known[1]:
-            self._known = in_force
+            self._known = config, dynamic
             self._made.clear()
-        own = dynamic.of_group(group)
+        own = dynamic.groups.get(group)
         key = group if own else ""  # no group has an empty name
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = share_settings(own, config)
+            made = self._made[key] = share_settings(own or {}, config)
         return made

@@ -8,12 +8,16 @@ from typing import Any, cast
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.api.share_lines import Seen, ShareLines, state_of
+from seglog_broker.api.share_collection import Seen, state_of
+from seglog_broker.api.share_lines import ShareLines
 from seglog_broker.coordinators.share.partition import SharePartition
 from seglog_broker.coordinators.share.records import PartitionKey
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.waiting_fetches import run_purgatory
+from tests.support import ON_SOURCES
+
+pytestmark = ON_SOURCES
 
 KEYS = [PartitionKey("g", bytes(16), number) for number in range(3)]
 

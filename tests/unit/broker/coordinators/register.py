@@ -11,7 +11,8 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
+from seglog_broker.coordinators.decisions import Waiting
 from seglog_broker.coordinators.groups.service.cleanup import Sweep
 from seglog_broker.coordinators.loader import StateLoader
 from seglog_broker.coordinators.state_machine import Answer, Now, Record, RecordKind, Replay, StateMachine

@@ -12,7 +12,8 @@ import trio
 import trio.testing
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
+from seglog_broker.coordinators.decisions import Waiting
 from seglog_broker.coordinators.state_machine import Record
 from seglog_broker.coordinators.topic import ENCODED_A_TURN, Encoded, StateTopic
 from seglog_broker.partitions.scheduler import Scheduler
@@ -106,7 +107,7 @@ class Held:
     def __init__(self) -> None:
         self.topic = HeldTopic()
         self.runtime: CoordinatorRuntime[Register] = CoordinatorRuntime(
-            cast("StateTopic", self.topic), ManualClock(0), cast("Scheduler", None)
+            self.topic, ManualClock(0), cast("Scheduler", None)
         )
         self.register = self.runtime.machines["r"] = Register("r", self.runtime.outbox)
 

@@ -42,6 +42,9 @@ async def test_a_request_that_a_task_goes_on_with_is_ended_by_that_task_alone() 
 
 
 async def test_a_reply_that_fails_by_a_bug_ends_the_connection() -> None:
+    async def work() -> None:
+        await signal.wait()
+
     def answer(_begun: object) -> None:
         raise ValueError("a bug")
 
@@ -60,7 +63,7 @@ async def test_a_reply_that_fails_by_a_bug_ends_the_connection() -> None:
         transport=SimpleNamespace(stop_receiving=lambda: said.append("woken")),
     )
     request = BegunRequest(broker, connection)
-    request.begin(signal.wait(), answer)
+    request.begin(work(), answer)
     signal.set()
     assert said == ["held", "woken", "released"]
     assert isinstance(connection.failure, ValueError)

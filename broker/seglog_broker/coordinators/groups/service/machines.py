@@ -12,7 +12,8 @@ from typing import Final, TypeAlias
 import trio
 
 from seglog_broker.config.group_keys import group_value
-from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
+from seglog_broker.coordinators.decisions import Waiting
 from seglog_broker.coordinators.groups import consumer_requests, membership
 from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
@@ -91,7 +92,7 @@ class GroupMachines(Service):
             successor=self._successor,
         )
         config = self._config
-        self._share_settings = SettingsOfGroups(lambda: (config.current, config.dynamic))
+        self._share_settings = SettingsOfGroups(config)
         self.generation_at_start: dict[str, int] = {}
         """Of groups that were restored and are still there."""
         self.new_id: Callable[[], str] = lambda: str(uuid.uuid4())

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
+from seglog_broker.coordinators.decisions import Waiting
 from seglog_broker.coordinators.groups.committed_offsets import (
     Committed,
     CommittedOffset,

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import trio
 
-from seglog_broker.coordinators.coordinator_runtime import Waiting
+from seglog_broker.coordinators.decisions import Waiting
 from seglog_broker.coordinators.groups.consumer_description import ConsumerGroupDescription
 from seglog_broker.coordinators.groups.membership import GroupDescription, ListedGroup
 from seglog_broker.coordinators.groups.records import GroupReplay

@@ -7,7 +7,8 @@ from typing import Final
 import trio
 
 from seglog_broker.config.topic_overrides import KEPT_FOR_EVER
-from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
+from seglog_broker.coordinators.decisions import Waiting
 from seglog_broker.coordinators.groups.group_memory import Budget
 from seglog_broker.coordinators.groups.service.cleanup import Sweep
 from seglog_broker.coordinators.groups.topics import id_text
@@ -65,7 +66,7 @@ class ShareService:
         self._registry = common.directory.registry
         self._scheduler = common.scheduler
         config = common.config
-        self.settings = SettingsOfGroups(lambda: (config.current, config.dynamic))
+        self.settings = SettingsOfGroups(config)
         """Those in force for each group."""
         self.memory = Budget(
             "seglog.share.memory.bytes", "share groups", lambda: config.current.seglog_share_memory_bytes
@@ -84,7 +85,7 @@ class ShareService:
             note_size=self.memory.note,
         )
         self.dead_letters = DeadLetters(*common, self.runtime, self.settings.of, appends.append, topics.create)
-        self._of_groups: dict[str, dict[PartitionKey, None]] = {}
+        self._of_groups: dict[str, dict[PartitionKey, SharePartition]] = {}
         self.changes = 0
         """Grows when a group begins to read a partition, or its state there is forgotten."""
         self._loader = StateLoader(*common, self._topic, ShareReplay, self._keep)
@@ -122,7 +123,7 @@ class ShareService:
             machine = self._machine(key)
             machine.load(state)
             await self.runtime.restore(machine, ())
-            self._note(key)
+            self._note(machine)
             self.beginning.note_restored(key)
             self.runtime.carry_out(key.text)
             await self._scheduler.turn()
@@ -133,8 +134,8 @@ class ShareService:
     def _tell_available(self, key: PartitionKey) -> None:
         self.on_available(key)
 
-    def _note(self, key: PartitionKey) -> None:
-        self._of_groups.setdefault(key.group, {})[key] = None
+    def _note(self, machine: SharePartition) -> None:
+        self._of_groups.setdefault(machine.partition.group, {})[machine.partition] = machine
         self.changes += 1
 
     # --- Looking up ---------------------------------------------------------------------------------------------------
@@ -157,8 +158,10 @@ class ShareService:
 
     def find(self, key: PartitionKey) -> SharePartition | None:
         """The state of a partition; None if the group does not read it. Raises as ``check``."""
-        self.check(key)
-        return self.runtime.machines.get(key.text)
+        if not self._loader.is_complete:
+            self.check(key)
+        of_group = self._of_groups.get(key.group)
+        return None if of_group is None else of_group.get(key)
 
     def partitions_of(self, group: str) -> Mapping[bytes, Sequence[int]]:
         """The partitions that a group reads, or has read, by topic id."""
@@ -191,7 +194,7 @@ class ShareService:
             machine = machines.get(key.text)
             if machine is None:
                 machine = machines[key.text] = self._machine(key)
-                self._note(key)
+                self._note(machine)
             machine.initialize(start_offsets[key.partition], state_epoch, self.runtime.now())
             written.append(self.runtime.begin_write(key.text))
         if self._registry.topics.with_id(id_text(topic_id)) is None:  # deleted since the caller found it

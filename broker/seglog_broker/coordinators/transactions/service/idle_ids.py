@@ -6,7 +6,8 @@ from typing import Final
 
 import trio
 
-from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime, Waiting
+from seglog_broker.coordinators.coordinator_runtime import CoordinatorRuntime
+from seglog_broker.coordinators.decisions import Waiting
 from seglog_broker.coordinators.transactions.machine import TransactionalId
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Service

@@ -1,8 +1,9 @@
 """The settings of a share group: its own, those of brokers, and what limits make of both."""
 
 from seglog_broker.config.broker_config import BrokerConfig
-from seglog_broker.config.dynamic_config import NO_SETTINGS, DynamicConfig
+from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.coordinators.share.settings import SettingsOfGroups, ShareSettings, share_settings
+from seglog_broker.runtime.live_config import LiveConfig
 
 DEFAULTS = ShareSettings(
     session_ms=45_000,
@@ -53,11 +54,11 @@ def test_limits_that_changed_since_cap_what_a_group_has() -> None:
 
 
 def test_settings_are_made_once_and_anew_after_a_change() -> None:
-    in_force = [BrokerConfig(), NO_SETTINGS]
-    known = SettingsOfGroups(lambda: (in_force[0], in_force[1]))  # type: ignore[return-value, arg-type]
+    in_force = LiveConfig(BrokerConfig())
+    known = SettingsOfGroups(in_force)
     assert known.of("g") is known.of("h")
-    in_force[1] = DynamicConfig(groups={"g": {"share.delivery.count.limit": "9"}})
+    in_force.replace(in_force.static, DynamicConfig(groups={"g": {"share.delivery.count.limit": "9"}}))
     assert (known.of("g").delivery_count_max, known.of("h").delivery_count_max) == (9, 5)
     assert known.of("g") is known.of("g")
-    in_force[0] = BrokerConfig(group_share_delivery_count_limit=4)
+    in_force.replace(BrokerConfig(group_share_delivery_count_limit=4))
     assert (known.of("g").delivery_count_max, known.of("h").delivery_count_max) == (9, 4)

@@ -25,7 +25,7 @@ from seglog_broker.coordinators.groups.membership import JoinRequest, JoinResult
 from seglog_broker.coordinators.groups.service.machines import GroupMachines
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.coordinators.state_machine import encode_record
-from seglog_broker.coordinators.topic import Encoded, StateTopic
+from seglog_broker.coordinators.topic import Encoded
 from seglog_broker.partitions.scheduler import Common
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
@@ -375,7 +375,7 @@ def without_groups() -> tuple[GroupMachines, HeldTopic]:
     topic = HeldTopic()
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     common = cast("Common", (LiveConfig(config), None, ManualClock(0), *[None] * 7))
-    machines = GroupMachines(*common, cast("StateTopic", topic), Topics())
+    machines = GroupMachines(*common, topic, Topics())
     return machines, topic
 
 
