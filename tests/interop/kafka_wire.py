@@ -13,10 +13,14 @@ Plain = Any
 
 
 class Wire:
-    """One connection to a port of this machine. A context manager."""
+    """One connection to a port of this machine. A context manager.
 
-    def __init__(self, port: int) -> None:
+    ``login``, a name and a password, logs in by PLAIN.
+    """
+
+    def __init__(self, port: int, login: tuple[str, str] | None = None) -> None:
         self._port = port
+        self._login = login
         self._socket = self._connected()
         self._asked = 0
         self._waiting: list[tuple[Request, int, int]] = []
@@ -29,7 +33,7 @@ class Wire:
 
     def another(self) -> "Wire":
         """Another connection to the same port."""
-        return Wire(self._port)
+        return Wire(self._port, self._login)
 
     def ask(self, request: Request, version: int) -> Response | None:
         """The response; None if the connection is closed instead, after which there is a new one."""
@@ -46,8 +50,7 @@ class Wire:
         """The response to the request that was sent before, as ``ask`` has it."""
         request, version, asked = self._waiting.pop(0)
         try:
-            [size] = struct.unpack(">i", read_exactly(self._socket, 4))
-            frame = read_exactly(self._socket, size)
+            frame = read_frame(self._socket)
         except ConnectionError:
             self._socket.close()
             self._socket = self._connected()
@@ -60,7 +63,23 @@ class Wire:
         return response
 
     def _connected(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self._port), timeout=60)
+        made = socket.create_connection(("127.0.0.1", self._port), timeout=60)
+        if self._login is not None:
+            token = "\0".join(("", *self._login)).encode()
+            for asked, version in (
+                (messages.SaslHandshakeRequest(mechanism="PLAIN"), 1),
+                (messages.SaslAuthenticateRequest(auth_bytes=token), 0),
+            ):
+                made.sendall(b"".join(write_request(0, "seglog", asked, version)))
+                _, response = read_response(asked.API_KEY, version, memoryview(read_frame(made)))
+                assert not plain(response)["error_code"], response
+        return made
+
+
+def read_frame(sock: socket.socket) -> bytes:
+    """The next frame without its size. Raises ConnectionResetError where the other side closes before."""
+    [size] = struct.unpack(">i", read_exactly(sock, 4))
+    return read_exactly(sock, size)
 
 
 def read_exactly(sock: socket.socket, size: int) -> bytes:
