@@ -7,6 +7,7 @@ what is answered, and to whom. Of an answer those fields are kept that tell what
 import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -31,9 +32,14 @@ SETTINGS: Final = (
 )
 """Of whoever is asked."""
 
-ALLOWING: Final = "allow.everyone.if.no.acl.found=true"
 OPEN_TO_ALL: Final = "open to all: "
-"""Before the titles of requests to a broker of that setting."""
+"""Before the titles of requests to a broker that allows what no rule is about."""
+
+RUNS: Final[tuple[tuple[str, Mapping[str, list[Rule]], tuple[str, ...]], ...]] = (
+    ("", PRINCIPALS, SETTINGS),
+    (OPEN_TO_ALL, WITHOUT_CLUSTER, (*SETTINGS, "allow.everyone.if.no.acl.found=true")),
+)
+"""Brokers that are asked: what stands before titles, who asks, settings."""
 
 PRESENT: Final = ("orders", "bills", "public", "doomed", "doomed-too")
 """Topics; those that there are not: ``nope``, ``fresh`` and ``fresh-too``, and ``auto`` and ``auto-too``."""
@@ -108,8 +114,8 @@ def _data() -> Iterator[Asked]:
                 _named("name", "orders", "bills")]  # fmt: skip
         fields = {"transactional_id": id_, "acks": -1, "timeout_ms": 1000, "topic_data": data}
         yield Asked(f"in {id_}", "Produce", (3, 13), fields)
-    at = {"partition_max_bytes": 1000, "fetch_offset": 0}
-    limits = {"max_bytes": 10_000, "session_epoch": -1, "topics": _partitions("topic", **at)}
+    fetched = _partitions("topic", partition_max_bytes=1000, fetch_offset=0)
+    limits = {"max_bytes": 10_000, "session_epoch": -1, "topics": fetched}
     yield Asked("four topics", "Fetch", (4, 12, 13, 18), limits)
     follower = {"replica_id": 1, "replica_state": {"replica_id": 1, "replica_epoch": -1}}
     yield Asked("as a follower", "Fetch", (4, 18), {**limits, **follower})
@@ -178,7 +184,7 @@ def _group_offsets() -> Iterator[Asked]:
         groups = [{"group_id": group, "topics": topics} for group in ("workers", "others")]
         yield Asked(f"two groups, {title}", "OffsetFetch", (8, 9, 10), {"groups": groups})
     for group in ("workers", "others"):
-        deleted = [{"name": name, "partitions": [{}]} for name in ("orders", "bills", "nope")]
+        deleted: Plain = [{"name": name, "partitions": [{}]} for name in ("orders", "bills", "nope")]
         yield Asked(group, "OffsetDelete", (0,), {"group_id": group, "topics": deleted})
 
 
@@ -214,13 +220,10 @@ def _share_groups() -> Iterator[Asked]:
             within = {**session, "share_session_epoch": 1, "topics": acknowledged}
             yield Asked(group, "ShareAcknowledge", (version,), within)
             yield Asked(f"{group}, the last", "ShareAcknowledge", (version,), {**within, "share_session_epoch": -1})
-    groups = [
-        {"group_id": group, "topics": _named("topic_name", "orders", "bills", "nope", partitions=[0])}
-        for group in ("workers-share", "others-share")
-    ]
-    yield Asked("two groups", "DescribeShareGroupOffsets", (0, 1), {"groups": groups})
-    groups = [{**group, "topics": None} for group in groups]
-    yield Asked("two groups, all topics", "DescribeShareGroupOffsets", (0, 1), {"groups": groups})
+    named = _named("topic_name", "orders", "bills", "nope", partitions=[0])
+    for title, of in (("three topics", named), ("all topics", None)):
+        groups = [{"group_id": group, "topics": of} for group in ("workers-share", "others-share")]
+        yield Asked(f"two groups, {title}", "DescribeShareGroupOffsets", (0, 1), {"groups": groups})
     for group in ("workers-share-empty", "others-share-empty"):
         starts = [{"topic_name": name, "partitions": [{"start_offset": 0}]} for name in ("orders", "bills", "nope")]
         yield Asked(group, "AlterShareGroupOffsets", (0,), {"group_id": group, "topics": starts})
@@ -365,13 +368,13 @@ class Stage:
         self._keep_topics()
         await_coordinator(self._admin)
         for id_ in ("tx", "other-tx", "tx-open"):
-            self._until(lambda id_=id_: self._begin(id_), f"the producer of {id_}")
+            self._until(partial(self._begin, id_), f"the producer of {id_}")
         self._open_transaction()
         for group, api, topics in _MEMBERS:
             self._beat(group, api, topics)
         for group in ("workers-share-empty", "others-share-empty"):
             self._beat(group, "ShareGroupHeartbeat", ["orders", "bills"])
-            self._until(lambda group=group: self._has_assignment(group), f"the share partitions of {group}")
+            self._until(partial(self._has_assignment, group), f"the share partitions of {group}")
             self.ask("ShareGroupHeartbeat", 1, group_id=group, member_id=_MEMBER, member_epoch=-1)
         self._make_rules(principals)
         self._settle()
@@ -606,11 +609,11 @@ def ungrouped(groups: list[Plain], principals: Collection[str]) -> dict[str, Pla
 
 def captured(folder: Path) -> dict[str, Any]:
     """What a real Kafka says whose data are below ``folder``."""
-    found = {}
-    for title, principals, more in (("", PRINCIPALS, ()), (OPEN_TO_ALL, WITHOUT_CLUSTER, (ALLOWING,))):
+    found: dict[str, Any] = {}
+    for title, principals, settings in RUNS:
         kafka = Kafka(kafka_script(), folder / f"kafka{len(found)}")
         ports = Ports(kafka.port, free_port())
-        with kafka.running(*kafka_settings(ports, kafka.port + 1), *more):
+        with kafka.running(*kafka_settings(ports, kafka.port + 1), *settings):
             answered = answers(ports, principals, settle=lambda: time.sleep(1))
         found |= {f"{title}{name}": grouped(by_principal) for name, by_principal in answered.items()}
     return found
@@ -634,7 +637,6 @@ def kafka_settings(ports: Ports, controller: int) -> list[str]:
         f"listener.name.controller.plain.sasl.jaas.config={jaas}",
         *(f"{topics}.num.partitions=1" for topics in ("offsets.topic", "transaction.state.log")),
         "share.coordinator.state.topic.num.partitions=1",
-        *SETTINGS,
     ]
 
 

@@ -89,7 +89,7 @@ class Rule(NamedTuple):
 
 def _on(kind: str, operation: str = "ALL", permission: int = ALLOW, host: str = "*") -> list[Rule]:
     """An operation on all ruled resources of a kind."""
-    ruled = (KINDS | _TOKENS)[kind]
+    ruled = {**KINDS, **_TOKENS}[kind]
     return [Rule(ruled.kind, name, OPERATIONS[operation], permission, host=host) for name in ruled.names]
 
 
@@ -117,7 +117,7 @@ def _write(name: str, permission: int = ALLOW, pattern_type: int = LITERAL) -> R
 
 def _principals() -> Iterator[tuple[str, list[Rule]]]:
     yield "none", []
-    for kind, ruled in (KINDS | _TOKENS).items():
+    for kind, ruled in {**KINDS, **_TOKENS}.items():
         for operation in ruled.operations:
             yield f"{kind}_{operation}", _on(kind, operation)
     for kind, ruled in KINDS.items():

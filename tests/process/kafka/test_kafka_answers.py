@@ -5,7 +5,13 @@ from types import ModuleType
 
 import pytest
 
-from tests.interop import kafka_admin_cases, kafka_group_cases, kafka_security_cases, kafka_share_cases
+from tests.interop import (
+    kafka_access_cases,
+    kafka_admin_cases,
+    kafka_group_cases,
+    kafka_security_cases,
+    kafka_share_cases,
+)
 from tests.interop import kafka_transaction_cases as cases
 from tests.interop import kafka_transaction_differences as transactions
 from tests.interop.kafka_cases import as_json, kept
@@ -33,7 +39,7 @@ def test_answers_about_transactions_are_kafkas_but_for_the_differences_in_the_ta
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "of",
-    [kafka_admin_cases, kafka_group_cases, kafka_share_cases, cases, kafka_security_cases],
+    [kafka_access_cases, kafka_admin_cases, kafka_group_cases, kafka_share_cases, cases, kafka_security_cases],
     ids=lambda of: of.__name__,
 )
 def test_the_answers_are_those_of_a_real_broker(of: ModuleType, tmp_path: Path) -> None:
