@@ -325,21 +325,27 @@ class AuthenticationRequiredError(AuthenticationError, code="ILLEGAL_SASL_STATE"
 
 
 class AuthorizationError(RequestError, code="CLUSTER_AUTHORIZATION_FAILED"):
-    """The ``principal`` may not do this: only the accounts in super.users may."""
+    """The ``principal`` may not do this: neither super.users nor a rule (an ACL) lets it."""
 
     principal: str = ""
 
 
 class TopicAuthorizationError(AuthorizationError, code="TOPIC_AUTHORIZATION_FAILED"):
-    """The ``principal`` may not change topics."""
+    """The ``principal`` may not do this with a topic."""
 
     topic: str = ""
 
 
 class GroupAuthorizationError(AuthorizationError, code="GROUP_AUTHORIZATION_FAILED"):
-    """The ``principal`` may not delete groups, nor their offsets."""
+    """The ``principal`` may not do this with a group."""
 
     group: str = ""
+
+
+class TransactionalIdAuthorizationError(AuthorizationError, code="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+    """The ``principal`` may not write with a transactional id."""
+
+    transactional_id: str = ""
 
 
 class UnknownUserError(RequestError, code="RESOURCE_NOT_FOUND"):

@@ -67,6 +67,7 @@ from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.runtime.usage_buckets import UsageBuckets
 from seglog_broker.security.authenticator import Authenticator
+from seglog_broker.security.authority import Authority
 from seglog_broker.security.bearer_token import BearerToken
 from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.identity import OtherVersion
@@ -78,6 +79,7 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.recovery_job import RecoveryOutcome
 from seglog_protocol import messages
+from seglog_protocol.access import Rules
 from seglog_protocol.frames import HEADER_BYTES_MAX
 from seglog_protocol.steps import Steps, finished
 from seglog_protocol.version import VERSION
@@ -200,6 +202,7 @@ class Broker:
         self.delete_topic = topics.delete
         self.users = UserService(*common)
         self.authenticator = Authenticator(directory.accounts, self.live_config, clock, offload)
+        self.authority = Authority(config, Rules())
         self.configs = ConfigService(*common, topics, self.reconfigured)
         self.quotas = QuotaService(*common, self.configs)
         self.describer = BrokerDescriber(self.live_config, clock, offload)
@@ -354,6 +357,7 @@ class Broker:
         """As ``reconfigure``, in steps: all but the logs of the partitions have the configuration after the first."""
         self.live_config.replace(static, dynamic)
         config = self.live_config.current
+        self.authority.reconfigure(config)
         self.retention_schedule.reconfigure(config.log_retention_check_interval_ms)
         logs.reconfigure(config.seglog_log_format, config.seglog_log_level)
         yield from self.directory.reconfigure(config)

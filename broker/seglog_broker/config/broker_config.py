@@ -28,6 +28,7 @@ from seglog_broker.config.topic_overrides import apply_overrides, validate_topic
 from seglog_broker.config.values import (
     LONG_MAX,
     Address,
+    AuthorizerClass,
     Boolean,
     Directory,
     Double,
@@ -48,6 +49,12 @@ from seglog_broker.config.values import (
 
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
 """Mechanisms of SASL, the strongest of those with passwords first."""
+
+AUTHORIZERS: Final = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+"""Kafka's classes of rules (ACLs); the second one is that of Kafka with ZooKeeper."""
 
 TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 
@@ -129,9 +136,24 @@ class BrokerConfig:
         (),
         Principals(),
         "Who administers: topics, configurations and accounts, and deletes groups; User:NAME, with semicolons "
-        "between several. All others produce, consume and commit, in every topic and group. Where no listener "
-        "authenticates and it is empty, everyone administers.",
+        "between several. All others produce, consume and commit, in every topic and group; with "
+        "authorizer.class.name they do what rules allow. Without that, everyone administers where no listener "
+        "authenticates and it is empty.",
         "As soon as there are accounts: User:admin. User:ANONYMOUS is whoever comes without authentication.",
+    )
+    authorizer_class_name: str = reloadable(
+        "",
+        AuthorizerClass(AUTHORIZERS),
+        "Whether rules (ACLs) are in force: org.apache.kafka.metadata.authorizer.StandardAuthorizer (or Kafka 3's "
+        "kafka.security.authorizer.AclAuthorizer, which is the same here). Those of super.users may do all, others "
+        "what a rule allows and none denies. Empty: rules may be written, and are not in force.",
+        "When users of one broker are to be kept apart: name administrators in super.users and write rules first.",
+    )
+    allow_everyone_if_no_acl_found: bool = reloadable(
+        False,
+        Boolean(),
+        "Whether everyone may do everything with a resource that no rule is for, while rules are in force.",
+        "To protect a few topics, and leave all others open.",
     )
     sasl_enabled_mechanisms: tuple[str, ...] = key(
         ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"),

@@ -30,16 +30,10 @@ OTHER_VARIABLES: Final = frozenset(
 )
 """Variables with our prefix that do not belong to the broker's configuration."""
 
-NO_PERMISSIONS: Final = (
-    "there are no permissions yet: the principals in super.users administer, all others produce, consume and commit."
-)
-
 SECURITY_KEYS: Final[Mapping[str, str]] = {
     "sasl.jaas.config": "accounts are not part of the configuration: make one by seglogd user add NAME --data DIR.",
     "ssl.keystore.password": "a keystore in PEM has no password; ssl.key.password is that of the private key.",
     "ssl.truststore.password": "a truststore in PEM has no password.",
-    "authorizer.": NO_PERMISSIONS,
-    "allow.everyone.if.no.acl.found": NO_PERMISSIONS,
     "delegation.token.": "there are no delegation tokens in seglog: give each program an account of its own.",
     "principal.builder.class": "ssl.principal.mapping.rules makes names of certificates, and classes of Java cannot be "
     "loaded.",

@@ -13,7 +13,6 @@ SASL_...   the account that   an exchange of SASL, behind the handshake with SAS
 
 import math
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -24,10 +23,11 @@ from seglog_broker.listeners.tls_transport import TlsTransport
 from seglog_broker.listeners.transport import Transport
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.metrics import NATIVE
-from seglog_broker.security.principals import ANONYMOUS, may_administer, subject_of
+from seglog_broker.security.principals import ANONYMOUS, subject_of
 from seglog_broker.security.sasl import Exchange
 from seglog_broker.security.tls import LoadedTls, ServerTls
 from seglog_protocol import errors
+from seglog_protocol.access import CLUSTER, OPERATIONS, Kind, Operation
 
 EXCHANGE_SECONDS: Final = 10
 """A connection that is not authenticated after this time, waits of the broker's own included, is closed."""
@@ -38,6 +38,9 @@ CERTIFICATE: Final = "TLS"
 STEPS_MAX: Final = 10
 """Tokens of one exchange; SCRAM takes two. Further ones are refused."""
 
+DECISIONS_MAX: Final = 1_000
+"""Decisions that a session keeps; the next one drops them all."""
+
 _SHOWN_MAX: Final = 249
 """Characters of a name that a message shows: as many as a topic's may have."""
 
@@ -47,12 +50,10 @@ _IS_OPEN: Final = "SaslAuthenticate request received after successful authentica
 log = get_logger()
 
 
-class Administration(Enum):
-    """What only administrators change."""
+Need = tuple[Operation, Kind]
+"""The need of a request: an operation, with whatever resources of a kind."""
 
-    TOPICS = "topics"
-    GROUPS = "groups"
-    BROKER = "the broker and its accounts"
+_ADMINISTERED: Final = {Kind.TOPIC: "topics", Kind.GROUP: "groups"}
 
 
 class Listener(NamedTuple):
@@ -119,6 +120,9 @@ class Session:
         self.has_failed = False
         """Whether a proof was refused: the connection is to be closed."""
         self._broker = broker
+        self._authority = broker.authority
+        self._epoch = self._authority.epoch
+        self._decisions: dict[tuple[Operation, Kind, str | None], bool] = {}
         self.counts = broker.metrics.listener(listener.label)
         """Of its listener."""
         self._transport = transport
@@ -126,6 +130,7 @@ class Session:
         self._exchange: Exchange | None = None
         self._steps = 0
         self.peer = transport.peer  # as it was, for when it has left
+        self._host = transport.host
         self.at_end: Callable[[Session], None] | None = None
         """Called when the connection has ended."""
 
@@ -155,6 +160,7 @@ class Session:
             )
             return
         self.principal = f"User:{name}"
+        self._forget()
         self.counts.authentications[CERTIFICATE] += 1
         self._log.info("client_authenticated", principal=self.principal, mechanism=CERTIFICATE)
 
@@ -226,6 +232,7 @@ class Session:
             limits.append(max(0, identity.expires_at_ms - self._broker.clock.now_ms()))
         session_ms = min(limits, default=None)  # the shorter of the two, as in Kafka
         self.principal, self._mechanism, self.is_open = identity.principal, exchange.mechanism, True
+        self._forget()
         self.ends_at = math.inf if session_ms is None else trio.current_time() + session_ms / 1000
         self._ends_after = self.ends_at
         self.counts.authentications[exchange.mechanism] += 1
@@ -244,31 +251,106 @@ class Session:
     # --- What it may do -----------------------------------------------------------------------------------------------
 
     @property
-    def may_administer(self) -> bool:
-        """Whether it may change what is not its own."""
-        return may_administer(self.principal, self._broker.config)
+    def administers(self) -> bool:
+        """True if the client administers whatever rules say."""
+        return self._authority.administers(self.principal)
 
-    def refusal_of(
-        self, what: Administration, name: str = "", *, is_new: bool = False
-    ) -> errors.AuthorizationError | None:
-        """Why the client may not change ``what``, of which ``name`` is one, or would be; None if it may."""
-        if self.may_administer:
-            return None
-        begin = f"there is no topic {name[:_SHOWN_MAX]}, and {self.principal}" if is_new else self.principal
-        message = (
-            f"{begin} may not {'create it' if is_new else f'administer {what.value}'}: that is for the accounts of "
-            "super.users, which an operator sets in the broker's configuration"
+    def allows(self, operation: Operation, kind: Kind, name: str = CLUSTER) -> bool:
+        """True if the client may do an operation with a resource. A refusal is counted and logged."""
+        found = self.sees(operation, kind, name)
+        if not found:
+            self._note_refusal(operation, kind, name)
+        return found
+
+    def allows_any(self, operation: Operation, kind: Kind) -> bool:
+        """True if the client may do an operation with some resource of a kind. A refusal is counted and logged."""
+        found = self.sees(operation, kind, None)
+        if not found:
+            self._note_refusal(operation, kind, "*")
+        return found
+
+    def sees(self, operation: Operation, kind: Kind, name: str | None = CLUSTER) -> bool:
+        """``allows``, or for None ``allows_any``, of what is not asked for but shown or left out: nothing is noted.
+
+        A decision is kept until rules change, so that the next one for the same takes one look at a dictionary.
+        """
+        if self._epoch != self._authority.epoch:
+            self._forget()
+        key = (operation, kind, name)
+        found = self._decisions.get(key)
+        if found is None:
+            if len(self._decisions) >= DECISIONS_MAX:
+                self._decisions.clear()
+            found = self._authority.allows(self.principal, self._host, operation, kind, name)
+            self._decisions[key] = found
+        return found
+
+    def operations(self, kind: Kind, name: str) -> int:
+        """The operations that the client may do with a resource, a bit for each of Kafka's numbers; none is kept."""
+        authority, principal, host = self._authority, self.principal, self._host
+        return sum(
+            1 << operation for operation in OPERATIONS[kind] if authority.allows(principal, host, operation, kind, name)
         )
-        error: errors.AuthorizationError
-        if what is Administration.TOPICS:
-            error = errors.TopicAuthorizationError(message, principal=self.principal, topic=name)
-        elif what is Administration.GROUPS:
-            error = errors.GroupAuthorizationError(message, principal=self.principal, group=name)
+
+    def refusal(
+        self, operation: Operation, kind: Kind, name: str = CLUSTER, *, is_new: bool = False
+    ) -> errors.AuthorizationError | None:
+        """Why the client may not do an operation with a resource, or with ``is_new`` one to be; None if it may.
+
+        It is for the client, and names no rule.
+        """
+        return None if self.allows(operation, kind, name) else self._refused(operation, kind, name, is_new=is_new)
+
+    def refusal_of(self, need: Need) -> errors.AuthorizationError | None:
+        """Why the client may not ask what ``need`` says; None if it may, and where the resources themselves decide.
+
+        While rules are not in force it is for administrators alone.
+        """
+        operation, kind = need
+        name = CLUSTER if kind is Kind.CLUSTER else ""
+        if self._authority.is_enforced:
+            return self.refusal(operation, kind) if name else None
+        if self.administers:
+            return None
+        self._note_refusal(operation, kind, name)
+        return self._refused(operation, kind, name)
+
+    def _refused(
+        self, operation: Operation, kind: Kind, name: str, *, is_new: bool = False
+    ) -> errors.AuthorizationError:
+        begin = f"there is no topic {name[:_SHOWN_MAX]}, and {self.principal}" if is_new else self.principal
+        if self._authority.is_enforced:
+            what = "create it" if is_new else f"{operation.name} {kind.name} {name[:_SHOWN_MAX]}"
+            message = f"{begin} may not {what}: who administers this broker can allow it"
         else:
-            error = errors.AuthorizationError(message, principal=self.principal)
+            what = "create it" if is_new else f"administer {_ADMINISTERED.get(kind, 'the broker and its accounts')}"
+            message = (
+                f"{begin} may not {what}: that is for the accounts of super.users, which an operator sets in the "
+                "broker's configuration"
+            )
+        if kind is Kind.TOPIC:
+            return errors.TopicAuthorizationError(message, principal=self.principal, topic=name)
+        if kind is Kind.GROUP:
+            return errors.GroupAuthorizationError(message, principal=self.principal, group=name)
+        if kind is Kind.TRANSACTIONAL_ID:
+            return errors.TransactionalIdAuthorizationError(message, principal=self.principal, transactional_id=name)
+        return errors.AuthorizationError(message, principal=self.principal)
+
+    def _note_refusal(self, operation: Operation, kind: Kind, name: str) -> None:
         self._broker.metrics.authorization_refusals += 1
-        self._log.warning("authorization_refused", principal=self.principal, what=what.value, name=name[:_SHOWN_MAX])
-        return error
+        self._log.warning(
+            "authorization_refused",
+            principal=self.principal,
+            host=self._host,
+            operation=operation.name,
+            resource=kind.name,
+            name=name[:_SHOWN_MAX],
+        )
+
+    def _forget(self) -> None:
+        """Decide anew whatever is asked."""
+        self._epoch = self._authority.epoch
+        self._decisions.clear()
 
     async def _note_failure(self, exchange: Exchange, error: errors.SeglogError) -> None:
         if isinstance(error, errors.AuthenticationError):  # else nothing was checked

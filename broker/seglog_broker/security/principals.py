@@ -1,12 +1,10 @@
-"""Principals: who a certificate is for, by Kafka's rules, and who administers."""
+"""Principals: who a certificate is for, by Kafka's rules."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Self
 
-from seglog_broker.config import BrokerConfig
-from seglog_broker.config.listeners import has_authentication
 from seglog_protocol.errors import AuthenticationError, InvalidConfigError
 
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -39,16 +37,6 @@ _TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
 """Tags of the strings that Java shows as text: UTF8, Printable, T61, IA5, General and BMP."""
 
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
-
-
-def may_administer(principal: str, config: BrokerConfig) -> bool:
-    """Whether a principal may change topics, configurations and accounts, and delete groups.
-
-    Those in super.users may; everyone where that is empty and no listener authenticates.
-    """
-    if config.super_users:
-        return principal in config.super_users
-    return not has_authentication(config)
 
 
 # --- Rules ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.transactions.service.service import TransactionService
-from seglog_broker.listeners.session import Administration, Session
+from seglog_broker.listeners.session import Need, Session
 from seglog_broker.listeners.usage import Usage
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, Room
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
@@ -128,12 +128,12 @@ class Api(NamedTuple):
     """True if ``handle`` has a task take over before it waits for more than a ``Signal``: it may begin without one."""
     repeats: Repeats | None = None
     """Given where clients send the same again and again."""
-    changes: Administration | Callable[[Any], Administration] | None = None
-    """What it changes, where only administrators may; as a function of the request where that says so."""
+    needs: Need | Callable[[Any], Need] | None = None
+    """The need of a request, of the cluster or of administrators; a function of the request where that says so."""
     is_carried: bool = False
     """True if native clients may ask it, too (``carried``)."""
 
     def refusal_of(self, session: Session, request: Any) -> SeglogError | None:
         """The reason why a client may not ask this; None if it may."""
-        changed = self.changes(request) if callable(self.changes) else self.changes
-        return None if changed is None else session.refusal_of(changed)
+        needed = self.needs(request) if callable(self.needs) else self.needs
+        return None if needed is None else session.refusal_of(needed)

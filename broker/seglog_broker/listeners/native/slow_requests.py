@@ -15,25 +15,27 @@ from seglog_broker.listeners.native.hello import authenticate, reply_to
 from seglog_broker.listeners.native.replies import RESULTS_A_TURN, Fetches, encode_reply, is_long, queue_reply
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sending import flush, send_frame, send_within
-from seglog_broker.listeners.session import Administration
+from seglog_broker.listeners.session import Need
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_broker.runtime.response_memory import Room
 from seglog_protocol import errors, messages
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import HEADER_BYTES_MAX, Frame, encode_packed_prefix
 
-CHANGED: Final[Mapping[str, Administration]] = MappingProxyType(
+CHANGED: Final[Mapping[str, Need]] = MappingProxyType(
     {
-        messages.CreateTopicRequest.api: Administration.TOPICS,
-        messages.AlterTopicRequest.api: Administration.TOPICS,
-        messages.DeleteTopicRequest.api: Administration.TOPICS,
-        messages.TruncateRequest.api: Administration.TOPICS,
-        messages.AbortTransactionRequest.api: Administration.BROKER,
+        messages.CreateTopicRequest.api: (Operation.CREATE, Kind.TOPIC),
+        messages.AlterTopicRequest.api: (Operation.ALTER_CONFIGS, Kind.TOPIC),
+        messages.DeleteTopicRequest.api: (Operation.DELETE, Kind.TOPIC),
+        messages.TruncateRequest.api: (Operation.DELETE, Kind.TOPIC),
+        messages.AbortTransactionRequest.api: (Operation.CLUSTER_ACTION, Kind.CLUSTER),
     }
 )
-"""The apis that only administrators may ask, with what they change: a decoded request is of a class of its own."""
+"""The needs of apis that are for administrators while rules are not in force: a decoded request is of a class of its
+own."""
 
 LISTED: Final[frozenset[str]] = frozenset(
     request.api
@@ -75,7 +77,7 @@ async def append_creating(
     await flush(connection.sender)
     missing = broker.missing_topics(request)
     try:
-        refusal = connection.session.refusal_of(Administration.TOPICS, missing[0], is_new=True) if missing else None
+        refusal = connection.session.refusal(Operation.CREATE, Kind.TOPIC, missing[0], is_new=True) if missing else None
         refused = await broker.create_missing(request) if refusal is None else {}
         refused |= {} if refusal is None else dict.fromkeys(missing, refusal)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug

@@ -93,10 +93,16 @@ NEED_A_RESTART: Final = {
 """Keys with an effect that Kafka changes at run time, and seglog at a restart."""
 
 INTERNAL: Final = {
-    *("log.initial.task.delay.ms", "producer.id.expiration.check.interval.ms", "super.users"),
+    *(
+        "log.initial.task.delay.ms",
+        "producer.id.expiration.check.interval.ms",
+        "super.users",
+        "allow.everyone.if.no.acl.found",
+    ),
     *("share.coordinator.state.topic.prune.interval.ms", "share.coordinator.cold.partition.snapshot.interval.ms"),
+    "allow.everyone.if.no.acl.found",
 }
-"""Keys that Kafka has, too, but does not describe: super.users is its authorizer's."""
+"""Keys that Kafka has, too, but does not describe: super.users and the last one are its authorizer's."""
 
 OTHER_OUTCOMES: Final[Mapping[str, tuple[int, str]]] = {
     "a number with a unit": (0, "seglog reads numbers with units everywhere"),

@@ -22,11 +22,11 @@ from seglog_broker.config import (
     validate_topic_config,
 )
 from seglog_broker.config.__main__ import render_document
-from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
+from seglog_broker.config.broker_config import AUTHORIZERS, BROKER_KEYS, BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.dynamic_config import differences
 from seglog_broker.config.kafka_configs import kafka_keys
 from seglog_broker.config.keys import Key
-from seglog_broker.config.sources import NO_PERMISSIONS, OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
+from seglog_broker.config.sources import OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES
 from seglog_broker.config.topic_overrides import BATCH_BYTES_MIN, REMOVED_TOPIC_KEYS
 from seglog_broker.config.values import Directory, Double, Kind, Secret, Whole, Words
@@ -431,10 +431,6 @@ def test_any_other_variable_of_ours_is_a_warning_and_no_refusal() -> None:
             "accounts are not part of the configuration: make one by seglogd user add NAME --data DIR.",
         ),
         (
-            "authorizer.class.name",
-            NO_PERMISSIONS,
-        ),
-        (
             "delegation.token.secret.key",
             "there are no delegation tokens in seglog: give each program an account of its own.",
         ),
@@ -734,6 +730,7 @@ def other_value(key: Key) -> str:
     taken = {key.text(key.default if key.holds is None else key.holds)}
     words = "true false 2 3 0.25 127.0.0.1:1 lz4 compact 1:1 2000000 json debug empty os PLAINTEXT://127.0.0.1:1 range"
     words += " disabled broker INTERNAL:PLAINTEXT User:alice PLAIN TLSv1.3 required LogAppendTime"
+    words += f" {AUTHORIZERS[0]}"
     of_limits = ("45001", "14999", "16000", "2001", "101", "11") if key.name.startswith("group.share.") else ()
     for text in (*words.split(), *of_limits):
         try:

@@ -48,10 +48,16 @@ def test_the_table_has_all_keys_of_kafka() -> None:
 
 
 INTERNAL = {
-    *("log.initial.task.delay.ms", "producer.id.expiration.check.interval.ms", "super.users"),
+    *(
+        "log.initial.task.delay.ms",
+        "producer.id.expiration.check.interval.ms",
+        "super.users",
+        "allow.everyone.if.no.acl.found",
+    ),
     *("share.coordinator.state.topic.prune.interval.ms", "share.coordinator.cold.partition.snapshot.interval.ms"),
+    "allow.everyone.if.no.acl.found",
 }
-"""Keys that Kafka has, too, but does not describe; super.users belongs to its authorizer."""
+"""Keys that Kafka has, too, but does not describe; super.users and the last one belong to its authorizer."""
 
 
 def _type_of(key: Key) -> str:

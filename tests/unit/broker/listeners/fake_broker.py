@@ -28,10 +28,12 @@ from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.runtime.usage_buckets import UsageBuckets
+from seglog_broker.security.authority import Authority
 from seglog_broker.storage.directory.accounts import AccountStore
 from seglog_broker.storage.io.filesystem import File
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol.access import Rules
 from seglog_protocol.errors import RequestCancelledError, SeglogError, UnknownTopicError
 from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import (
@@ -160,6 +162,7 @@ class FakeBroker:
         self.config = replace(BrokerConfig(), **config)
         self.live_config = LiveConfig(self.config)
         self.offload = InlineOffload() if offload is None else offload
+        self.authority = Authority(self.config, Rules())
         self.directory = SimpleNamespace(accounts=AccountStore(ForgetfulFileSystem(), "/accounts.json"))
         self.metrics = Metrics()
         self.usage_buckets = UsageBuckets(self.live_config, self.metrics)

@@ -1,4 +1,4 @@
-"""Names of certificates as Kafka makes them, and who administers."""
+"""Names of certificates as Kafka makes them."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -12,8 +12,7 @@ from cryptography.x509 import NameAttribute, RelativeDistinguishedName
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
-from seglog_broker.config import BrokerConfig
-from seglog_broker.security.principals import ANONYMOUS, PrincipalRules, may_administer, subject_of
+from seglog_broker.security.principals import PrincipalRules, subject_of
 from seglog_protocol.errors import AuthenticationError, InvalidConfigError
 from tests.support import each_case
 
@@ -262,32 +261,6 @@ def test_no_rule_takes_longer_than_the_subject_is_long() -> None:
     """Java would not come back from this one."""
     rules = PrincipalRules.parse("RULE:^(a+)+$/x/,DEFAULT")
     assert rules.name_of("a" * 50_000 + "!").endswith("!")
-
-
-# --- Who administers --------------------------------------------------------------------------------------------------
-
-LOGIN: Final = "SASL_PLAINTEXT://127.0.0.1:9092"
-
-
-@each_case(
-    ("values", "principal", "may"),
-    [
-        ({}, ANONYMOUS, True),
-        ({"listeners": (LOGIN,)}, ANONYMOUS, False),
-        ({"listeners": (LOGIN,)}, "User:alice", False),
-        ({"seglog_listen": "SASL_PLAINTEXT://127.0.0.1:9192"}, ANONYMOUS, False),
-        ({"listeners": ("SSL://127.0.0.1:9092",)}, ANONYMOUS, True),
-        ({"listeners": ("SSL://127.0.0.1:9092",), "ssl_client_auth": "requested"}, ANONYMOUS, True),
-        ({"listeners": ("SSL://127.0.0.1:9092",), "ssl_client_auth": "required"}, ANONYMOUS, False),
-        ({"listeners": (LOGIN,), "super_users": ("User:alice",)}, "User:alice", True),
-        ({"listeners": (LOGIN,), "super_users": ("User:alice",)}, "User:alic", False),
-        ({"listeners": (LOGIN,), "super_users": ("User:alice",)}, ANONYMOUS, False),
-        ({"super_users": ("User:alice",)}, ANONYMOUS, False),
-        ({"listeners": (LOGIN,), "super_users": (ANONYMOUS,)}, ANONYMOUS, True),
-    ],
-)
-def test_who_administers(values: dict[str, object], principal: str, may: bool) -> None:
-    assert may_administer(principal, BrokerConfig(**values)) is may  # type: ignore[arg-type] # as the table names them
 
 
 @each_case(

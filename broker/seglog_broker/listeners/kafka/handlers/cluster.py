@@ -28,20 +28,15 @@ from typing import Final, NamedTuple
 from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, RequestContext
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX
 from seglog_broker.listeners.kafka.turns import in_turns
-from seglog_broker.listeners.session import Administration
 from seglog_broker.storage.directory.kafka_metadata import METADATA_VERSION, METADATA_VERSION_MAX
+from seglog_protocol.access import CLUSTER, Kind, Operation
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
 AUTHORIZED_OPERATIONS_NOT_ASKED: Final = -2147483648
 
-CLUSTER_OPERATIONS: Final = 8096
 TOPIC_OPERATIONS: Final = 3576
-GROUP_OPERATIONS: Final = 3400
-"""Bits for all operations, which is what Kafka lets everyone do without an authorizer."""
-
-_OF_EVERYONE: Final = 5400
-"""READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS and IDEMPOTENT_WRITE: what those may do who do not administer."""
+"""Bits for all operations with a topic, which is what Kafka lets everyone do without an authorizer."""
 
 _CLIENT_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _BROKERS: Final = 1
@@ -54,11 +49,9 @@ def is_client_name(*names: str) -> bool:
     return all(_CLIENT_NAME.fullmatch(name) is not None for name in names)
 
 
-def authorized(context: RequestContext, operations: int, *, asked: bool) -> int:
-    """Which of the operations the client may do, if the request asked for them."""
-    if not asked:
-        return AUTHORIZED_OPERATIONS_NOT_ASKED
-    return operations if context.session.may_administer else operations & _OF_EVERYONE
+def authorized(context: RequestContext, kind: Kind, name: str = CLUSTER, *, asked: bool) -> int:
+    """The operations that the client may do with a resource, if the request asked for them."""
+    return context.session.operations(kind, name) if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
 
 
 def describe_cluster(
@@ -81,7 +74,7 @@ def describe_cluster(
     response.cluster_id = context.broker.directory.cluster_id
     response.controller_id = context.node_id
     response.cluster_authorized_operations = authorized(
-        context, CLUSTER_OPERATIONS, asked=request.include_cluster_authorized_operations
+        context, Kind.CLUSTER, asked=request.include_cluster_authorized_operations
     )
     response.brokers = [
         messages.DescribeClusterResponse.DescribeClusterBroker(
@@ -220,6 +213,6 @@ async def describe_quorum(
 
 APIS: Final = (
     Api(55, "DescribeQuorum", range(3), handle=describe_quorum),
-    Api(57, "UpdateFeatures", range(3), update_features, changes=Administration.BROKER),
+    Api(57, "UpdateFeatures", range(3), update_features, needs=(Operation.ALTER, Kind.CLUSTER)),
     Api(60, "DescribeCluster", range(3), describe_cluster),
 )

@@ -26,8 +26,10 @@ from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operatio
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
-from seglog_broker.listeners.session import Administration
+from seglog_broker.listeners.session import Need
 from seglog_broker.runtime.response_memory import PART_BYTES
+from seglog_protocol.access import Kind
+from seglog_protocol.access import Operation as Doing
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -218,17 +220,17 @@ async def _alter(
     return failures
 
 
-def _changed(request: messages.AlterConfigsRequest | messages.IncrementalAlterConfigsRequest) -> Administration:
-    """What the configurations belong to; the broker, where it is not one kind of thing."""
+def _changed(request: messages.AlterConfigsRequest | messages.IncrementalAlterConfigsRequest) -> Need:
+    """The change of configurations of one kind of thing, or of the broker's."""
     kinds = {resource.resource_type for resource in request.resources}
     if kinds == {ResourceType.TOPIC}:
-        return Administration.TOPICS
-    return Administration.GROUPS if kinds == {ResourceType.GROUP} else Administration.BROKER
+        return Doing.ALTER_CONFIGS, Kind.TOPIC
+    return Doing.ALTER_CONFIGS, Kind.GROUP if kinds == {ResourceType.GROUP} else Kind.CLUSTER
 
 
 APIS: Final = (
     Api(32, "DescribeConfigs", range(1, 5), handle=describe_configs, is_carried=True),
-    Api(33, "AlterConfigs", range(3), handle=alter_configs, changes=_changed, is_carried=True),
-    Api(44, "IncrementalAlterConfigs", range(2), handle=incremental_alter_configs, changes=_changed, is_carried=True),
+    Api(33, "AlterConfigs", range(3), handle=alter_configs, needs=_changed, is_carried=True),
+    Api(44, "IncrementalAlterConfigs", range(2), handle=incremental_alter_configs, needs=_changed, is_carried=True),
     Api(74, "ListConfigResources", range(2), handle=list_config_resources, is_carried=True),
 )

@@ -38,9 +38,9 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, group_code, group_failure
 from seglog_broker.listeners.kafka.handlers import cluster
 from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, each_outcome, in_turns
-from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.errors import UnknownGroupError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -76,7 +76,7 @@ async def describe_groups(
             described = _Described(group_id=name, error_code=code, error_message=why)
         if described.error_code == ErrorCode.NONE:
             described.authorized_operations = cluster.authorized(
-                context, cluster.GROUP_OPERATIONS, asked=request.include_authorized_operations
+                context, Kind.GROUP, name, asked=request.include_authorized_operations
             )
         response.groups.append(described)
     return response
@@ -207,7 +207,7 @@ async def _describe_each(
         described.assignment_epoch = found.assignment_epoch
         described.assignor_name = found.assignor
         described.authorized_operations = cluster.authorized(
-            context, cluster.GROUP_OPERATIONS, asked=request.include_authorized_operations
+            context, Kind.GROUP, described.group_id, asked=request.include_authorized_operations
         )
     return response
 
@@ -254,7 +254,7 @@ def _assignment(response: Any, topics: Iterable[PartitionsOfTopic]) -> Any:
 APIS: Final = (
     Api(15, "DescribeGroups", range(7), handle=describe_groups, is_carried=True),
     Api(16, "ListGroups", range(6), handle=list_groups, is_carried=True),
-    Api(42, "DeleteGroups", range(4), handle=delete_groups, changes=Administration.GROUPS, is_carried=True),
+    Api(42, "DeleteGroups", range(4), handle=delete_groups, needs=(Operation.DELETE, Kind.GROUP), is_carried=True),
     Api(69, "ConsumerGroupDescribe", range(2), handle=consumer_group_describe, is_carried=True),
     Api(77, "ShareGroupDescribe", range(1, 2), handle=share_group_describe, is_carried=True),
 )

@@ -33,9 +33,9 @@ from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import group_code
 from seglog_broker.listeners.kafka.turns import PARTITION_COST, PARTITIONS_A_TURN, TOPIC_COST, each_outcome, in_turns
-from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.errors import SeglogError, StaleMemberEpochError, UnknownGroupError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -362,5 +362,5 @@ _COMMIT_REPEATS: Final = Repeats(("topics", "partitions"), "committed_offset", (
 APIS: Final = (
     Api(8, "OffsetCommit", range(2, 11), handle=offset_commit, begins=True, repeats=_COMMIT_REPEATS),
     Api(9, "OffsetFetch", range(1, 11), offset_fetch, offset_fetch_slowly),
-    Api(47, "OffsetDelete", range(1), handle=offset_delete, changes=Administration.GROUPS, is_carried=True),
+    Api(47, "OffsetDelete", range(1), handle=offset_delete, needs=(Operation.DELETE, Kind.GROUP), is_carried=True),
 )

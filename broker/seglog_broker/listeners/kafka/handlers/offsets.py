@@ -17,8 +17,8 @@ from seglog_broker.listeners.kafka.handlers.fetch import epoch_error
 from seglog_broker.listeners.kafka.handlers.list_offsets import ListOffsets, list_offsets
 from seglog_broker.listeners.kafka.turns import PARTITION_COST
 from seglog_broker.listeners.request_errors import as_seglog_error
-from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -135,6 +135,6 @@ _REPEATS: Final = Repeats(
 
 APIS: Final = (
     Api(2, "ListOffsets", range(1, 12), list_offsets, list_offsets_slowly, repeats=_REPEATS),
-    Api(21, "DeleteRecords", range(3), handle=delete_records, changes=Administration.TOPICS),
+    Api(21, "DeleteRecords", range(3), handle=delete_records, needs=(Operation.DELETE, Kind.TOPIC)),
     Api(23, "OffsetForLeaderEpoch", range(2, 5), handle=offsets_for_leader_epoch),
 )

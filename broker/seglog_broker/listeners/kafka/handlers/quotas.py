@@ -13,8 +13,8 @@ from seglog_broker.config.client_quotas import IP, TYPES, Entity, check_entity, 
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, Refused, failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
-from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.response_memory import PART_BYTES
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -138,5 +138,5 @@ def _checked(
 
 APIS: Final = (
     Api(48, "DescribeClientQuotas", range(2), handle=describe_client_quotas),
-    Api(49, "AlterClientQuotas", range(2), handle=alter_client_quotas, changes=Administration.BROKER),
+    Api(49, "AlterClientQuotas", range(2), handle=alter_client_quotas, needs=(Operation.ALTER_CONFIGS, Kind.CLUSTER)),
 )

@@ -47,12 +47,12 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.error_responses import error_response, error_response_in_steps
 from seglog_broker.listeners.kafka.errors import Refused
 from seglog_broker.listeners.kafka.turns import in_turns
-from seglog_broker.listeners.session import Administration
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime import budget
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -269,12 +269,18 @@ def create_token(context: RequestContext, request: messages.CreateDelegationToke
     return response
 
 
+_ALTER: Final = (Operation.ALTER, Kind.CLUSTER)
+
 APIS: Final = (
-    Api(34, "AlterReplicaLogDirs", range(1, 3), handle=alter_replica_log_dirs, changes=Administration.BROKER),
+    Api(34, "AlterReplicaLogDirs", range(1, 3), handle=alter_replica_log_dirs, needs=_ALTER),
     Api(35, "DescribeLogDirs", range(1, 6), handle=describe_log_dirs),
-    Api(43, "ElectLeaders", range(3), handle=elect_leaders, changes=Administration.BROKER),
+    Api(43, "ElectLeaders", range(3), handle=elect_leaders, needs=_ALTER),
     Api(
-        45, "AlterPartitionReassignments", range(2), handle=alter_partition_reassignments, changes=Administration.BROKER
+        45,
+        "AlterPartitionReassignments",
+        range(2),
+        handle=alter_partition_reassignments,
+        needs=_ALTER,
     ),
     Api(46, "ListPartitionReassignments", range(1), list_partition_reassignments),
     Api(38, "CreateDelegationToken", range(1, 4), create_token),
@@ -282,6 +288,6 @@ APIS: Final = (
     Api(40, "ExpireDelegationToken", range(1, 3), _without_token),
     Api(41, "DescribeDelegationToken", range(1, 4), _without_token),
     Api(29, "DescribeAcls", range(1, 4), handle=_without_acls),
-    Api(30, "CreateAcls", range(1, 4), handle=_without_acls, changes=Administration.BROKER),
-    Api(31, "DeleteAcls", range(1, 4), handle=_without_acls, changes=Administration.BROKER),
+    Api(30, "CreateAcls", range(1, 4), handle=_without_acls, needs=_ALTER),
+    Api(31, "DeleteAcls", range(1, 4), handle=_without_acls, needs=_ALTER),
 )

@@ -19,9 +19,9 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.error_responses import error_response
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
-from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol import errors
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.kafka import RequestHeader, messages, read_request
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Response
@@ -135,11 +135,12 @@ async def authenticate(
     )
 
 
-_BROKER: Final = Administration.BROKER
+_DESCRIBE: Final = Operation.DESCRIBE, Kind.CLUSTER
+_ALTER: Final = Operation.ALTER, Kind.CLUSTER
 
 APIS: Final = (
     Api(SASL_HANDSHAKE, "SaslHandshake", range(2), handshake),
     Api(SASL_AUTHENTICATE, "SaslAuthenticate", range(3), handle=authenticate),
-    Api(50, "DescribeUserScramCredentials", range(1), handle=describe_users, changes=_BROKER, is_carried=True),
-    Api(51, "AlterUserScramCredentials", range(1), handle=alter_users, changes=_BROKER, is_carried=True),
+    Api(50, "DescribeUserScramCredentials", range(1), handle=describe_users, needs=_DESCRIBE, is_carried=True),
+    Api(51, "AlterUserScramCredentials", range(1), handle=alter_users, needs=_ALTER, is_carried=True),
 )

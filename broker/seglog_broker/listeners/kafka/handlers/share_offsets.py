@@ -22,9 +22,9 @@ from seglog_broker.coordinators.share.records import NO_COUNT, PartitionKey
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import failure_of, group_failure
 from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, in_turns
-from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -175,10 +175,11 @@ async def delete_share_group_offsets(
     return response
 
 
-_GROUPS: Final = Administration.GROUPS
+_READ: Final = (Operation.READ, Kind.GROUP)
+_DELETE: Final = (Operation.DELETE, Kind.GROUP)
 
 APIS: Final = (
     Api(90, "DescribeShareGroupOffsets", range(2), handle=describe_share_group_offsets, is_carried=True),
-    Api(91, "AlterShareGroupOffsets", range(1), None, alter_share_group_offsets, changes=_GROUPS, is_carried=True),
-    Api(92, "DeleteShareGroupOffsets", range(1), None, delete_share_group_offsets, changes=_GROUPS, is_carried=True),
+    Api(91, "AlterShareGroupOffsets", range(1), None, alter_share_group_offsets, needs=_READ, is_carried=True),
+    Api(92, "DeleteShareGroupOffsets", range(1), None, delete_share_group_offsets, needs=_DELETE, is_carried=True),
 )

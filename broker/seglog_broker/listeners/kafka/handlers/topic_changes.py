@@ -30,11 +30,11 @@ from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import Refused, failure_of
 from seglog_broker.listeners.kafka.handlers.replicas import check_replicas
 from seglog_broker.listeners.kafka.turns import CHANGE_COST, each_outcome
-from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import why_invalid_topic
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import (
@@ -306,7 +306,7 @@ async def _delete(context: RequestContext, topic: Topic | None, name: str | None
 
 
 APIS: Final = (
-    Api(19, "CreateTopics", range(2, 8), handle=create_topics, changes=Administration.TOPICS),
-    Api(20, "DeleteTopics", range(1, 7), handle=delete_topics, changes=Administration.TOPICS),
-    Api(37, "CreatePartitions", range(4), handle=create_partitions, changes=Administration.TOPICS),
+    Api(19, "CreateTopics", range(2, 8), handle=create_topics, needs=(Operation.CREATE, Kind.TOPIC)),
+    Api(20, "DeleteTopics", range(1, 7), handle=delete_topics, needs=(Operation.DELETE, Kind.TOPIC)),
+    Api(37, "CreatePartitions", range(4), handle=create_partitions, needs=(Operation.ALTER, Kind.TOPIC)),
 )

@@ -27,11 +27,11 @@ from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, RequestCont
 from seglog_broker.listeners.kafka.errors import failure_of
 from seglog_broker.listeners.kafka.handlers import cluster
 from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, each_outcome
-from seglog_broker.listeners.session import Administration
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io.filenames import why_invalid_topic
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.errors import TopicExistsError
 from seglog_protocol.internal_topics import RESERVED_TOPIC, is_internal
 from seglog_protocol.kafka import messages
@@ -64,7 +64,7 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
         cluster_id=context.broker.directory.cluster_id,
         controller_id=context.node_id,
         cluster_authorized_operations=cluster.authorized(
-            context, cluster.CLUSTER_OPERATIONS, asked=request.include_cluster_authorized_operations
+            context, Kind.CLUSTER, asked=request.include_cluster_authorized_operations
         ),
     )
     topics = context.topics
@@ -104,12 +104,11 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
             if topic is None
             else _described(context, topic)
         )
-    operations = cluster.authorized(
-        context, cluster.TOPIC_OPERATIONS, asked=request.include_topic_authorized_operations
-    )
+    is_asked = request.include_topic_authorized_operations
     for described in response.topics:
         if described.error_code not in _NAMELESS:
-            described.topic_authorized_operations = operations
+            name = described.name or ""
+            described.topic_authorized_operations = cluster.authorized(context, Kind.TOPIC, name, asked=is_asked)
     return response
 
 
@@ -146,7 +145,7 @@ def _failed(name: str | None, code: ErrorCode) -> _MetadataTopic:
 
 async def _create(context: RequestContext, names: Sequence[str]) -> dict[str, ErrorCode]:
     """Create topics with the broker's defaults. Returns name -> error; internal ones will be there when needed."""
-    if names and (refusal := context.session.refusal_of(Administration.TOPICS, names[0], is_new=True)) is not None:
+    if names and (refusal := context.session.refusal(Operation.CREATE, Kind.TOPIC, names[0], is_new=True)) is not None:
         return dict.fromkeys(names, ErrorCode(refusal.kafka_code))
     failed: dict[str, ErrorCode] = {}
     wanted = [CreateTopicRequest(name) for name in names if not is_internal(name) and name != RESERVED_TOPIC]

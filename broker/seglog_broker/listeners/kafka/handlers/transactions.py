@@ -59,13 +59,13 @@ from seglog_broker.listeners.kafka.errors import error_code, failure_of, group_f
 from seglog_broker.listeners.kafka.handlers.group_offsets import answer_commit, offsets_to_commit
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.listeners.request_errors import as_seglog_error
-from seglog_broker.listeners.session import Administration
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_protocol import errors
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -401,7 +401,7 @@ APIS: Final = (
     Api(24, "AddPartitionsToTxn", range(4), handle=add_partitions, begins=True),
     Api(25, "AddOffsetsToTxn", range(5), handle=add_offsets, begins=True),
     Api(26, "EndTxn", range(6), handle=end, begins=True),
-    Api(27, "WriteTxnMarkers", range(1, 3), handle=write_markers, changes=Administration.BROKER),
+    Api(27, "WriteTxnMarkers", range(1, 3), handle=write_markers, needs=(Operation.CLUSTER_ACTION, Kind.CLUSTER)),
     Api(28, "TxnOffsetCommit", range(7), handle=txn_offset_commit, begins=True, repeats=_REPEATS),
     Api(65, "DescribeTransactions", range(1), handle=describe),
     Api(66, "ListTransactions", range(3), handle=list_all),

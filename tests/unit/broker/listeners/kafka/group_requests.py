@@ -28,7 +28,9 @@ from seglog_broker.listeners.kafka.context import Endpoint, RequestContext
 from seglog_broker.listeners.usage import Usage
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, ResponseMemory
+from seglog_broker.security.authority import Authority
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
+from seglog_protocol.access import Rules
 from seglog_protocol.errors import InvalidGroupIdError, SeglogError, UnknownGroupError
 from seglog_protocol.kafka import (
     read_request,
@@ -179,6 +181,7 @@ def context_of(
     topics = Topics({name: Topic(name, topic_id, PARTITIONS) for name, topic_id in TOPIC_IDS.items()})
     broker = SimpleNamespace(
         config=BrokerConfig(),
+        authority=Authority(BrokerConfig(), Rules()),
         groups=groups,
         transactions=SimpleNamespace(check_producer=lambda *_: None, add_offsets=_added),
         directory=SimpleNamespace(registry=SimpleNamespace(topics=topics)),

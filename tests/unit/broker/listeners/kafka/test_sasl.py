@@ -12,8 +12,9 @@ import trio.testing
 
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.serving import serve_kafka
-from seglog_broker.listeners.session import EXCHANGE_SECONDS, Administration, Listener
+from seglog_broker.listeners.session import EXCHANGE_SECONDS, Listener
 from seglog_broker.storage.directory.accounts import Change, Credential
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed, kafka
@@ -284,7 +285,7 @@ async def test_a_refusal_says_what_it_is_about(peer: KafkaPeer) -> None:
 
 async def test_a_topic_that_is_not_there_is_said_to_be_missing(served: KafkaServed, peer: KafkaPeer) -> None:
     await log_in(peer)
-    refusal = (await served.connection_of(peer)).session.refusal_of(Administration.TOPICS, "nwe", is_new=True)
+    refusal = (await served.connection_of(peer)).session.refusal(Operation.CREATE, Kind.TOPIC, "nwe", is_new=True)
     assert refusal is not None
     assert "there is no topic nwe, and User:alice may not create it" in refusal.message
 
@@ -312,4 +313,4 @@ def test_every_api_is_for_everyone_or_for_administrators() -> None:
         "ExpireDelegationToken", "DescribeDelegationToken", "ShareGroupHeartbeat", "ShareGroupDescribe",
         "DescribeShareGroupOffsets", "ShareFetch", "ShareAcknowledge",
     }  # fmt: skip
-    assert {api.name for api in APIS.values() if api.changes is None} == everyone
+    assert {api.name for api in APIS.values() if api.needs is None} == everyone

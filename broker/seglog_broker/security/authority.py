@@ -1,0 +1,77 @@
+"""Who may do what: rules (ACLs), super users, and the switch that says whether rules are in force.
+
+============ =========================================================================================================
+the switch   who may do what
+============ =========================================================================================================
+off          changing topics, groups, the broker and its accounts is for administrators: those of super.users, or
+             everyone where it is empty and no listener authenticates. All else is for everyone.
+on           as Kafka's StandardAuthorizer: super users all; others what a rule allows and none denies, and with
+             allow.everyone.if.no.acl.found what is done with a resource that no rule is for.
+============ =========================================================================================================
+"""
+
+from typing import Final
+
+from seglog_broker.config import BrokerConfig
+from seglog_broker.config.listeners import has_authentication
+from seglog_protocol.access import ANY_RESOURCE, Decision, Kind, Operation, Rules
+
+ADMINISTRATIVE: Final = frozenset(
+    (Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS, Operation.CLUSTER_ACTION)
+)
+"""The operations that are for administrators alone while rules are not in force, with whatever resource."""
+
+
+class Authority:
+    """Decides for the sessions of all listeners; each change of what it goes by raises ``epoch``."""
+
+    def __init__(self, config: BrokerConfig, rules: Rules) -> None:
+        self.epoch = 0
+        """Decisions made with the same epoch are the same."""
+        self.rules = rules
+        self._configure(config)
+
+    def _configure(self, config: BrokerConfig) -> None:
+        self.is_enforced = bool(config.authorizer_class_name)
+        """True while rules are in force."""
+        self.super_users = frozenset(config.super_users)
+        self._allows_unruled = config.allow_everyone_if_no_acl_found
+        self._is_open = not config.super_users and not has_authentication(config)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Go by another configuration."""
+        before = (self.is_enforced, self.super_users, self._allows_unruled)
+        self._configure(config)
+        if before != (self.is_enforced, self.super_users, self._allows_unruled):
+            self.epoch += 1
+
+    def adopt(self, rules: Rules) -> None:
+        """Go by other rules."""
+        self.rules = rules
+        self.epoch += 1
+
+    def administers(self, principal: str) -> bool:
+        """True if a client administers whatever rules say."""
+        return principal in self.super_users or (self._is_open and not self.is_enforced)
+
+    def allows(self, principal: str, host: str, operation: Operation, kind: Kind, name: str | None) -> bool:
+        """True if a client at the address ``host`` may do an operation with a resource; None: with any of the kind."""
+        if not self.is_enforced:
+            return operation not in ADMINISTRATIVE or self.administers(principal)
+        return self.would_allow(principal, host, operation, kind, name)
+
+    def would_allow(self, principal: str, host: str, operation: Operation, kind: Kind, name: str | None) -> bool:
+        """``allows`` with rules in force."""
+        is_allowed = self.decide(principal, host, operation, kind, ANY_RESOURCE if name is None else name).is_allowed
+        if name is not None or is_allowed:
+            return is_allowed
+        return self.rules.decide_any(principal, host, operation, kind)
+
+    def decide(self, principal: str, host: str, operation: Operation, kind: Kind, name: str) -> Decision:
+        """The decision of rules and super.users, in force or not, with the rule that decides."""
+        if principal in self.super_users:
+            return Decision(is_allowed=True, rule=None, has_rules=False)
+        decision = self.rules.decide(principal, host, operation, kind, name)
+        if self._allows_unruled and not decision.has_rules:
+            return decision._replace(is_allowed=True)
+        return decision

@@ -1,0 +1,407 @@
+"""Rules of access (ACLs), as Kafka has them: who may do what, from where, with which resources.
+
+A rule is for one kind of resource, and for a name, a prefix of names, or all names (``*``). A rule that denies wins
+over all that allow. Super users, and what holds while rules are not in force, are the broker's (``authority.py``).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import IntEnum
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from typing import Final, NamedTuple, Self, TypeVar
+
+from seglog_protocol.steps import Pace, Steps, finished
+
+CLUSTER: Final = "kafka-cluster"
+"""The name of the only resource of kind CLUSTER."""
+
+ANY_NAME: Final = "*"
+"""The name of a literal rule for all resources of a kind, and the host of one for all hosts."""
+
+ANY_USER: Final = "User:*"
+
+ANY_RESOURCE: Final = "hardcode"
+"""Where any resource will do, Kafka asks for this name first: what rules let a client do with it counts."""
+
+KeyT = TypeVar("KeyT")
+
+
+class _Numbered(IntEnum):
+    @classmethod
+    def _missing_(cls, _value: object) -> Self:
+        return cls(0)  # UNKNOWN, as in Kafka
+
+
+class Kind(_Numbered):
+    """Kinds of resources, with Kafka's numbers (ResourceType). Numbers without a name are UNKNOWN."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(_Numbered):
+    """Kinds of names of rules, with Kafka's numbers. A filter may have any, a rule LITERAL and PREFIXED alone."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(_Numbered):
+    """Operations, with Kafka's numbers."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(_Numbered):
+    """Effects of a rule, with Kafka's numbers."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+OPERATIONS: Final[Mapping[Kind, tuple[Operation, ...]]] = {
+    Kind.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    Kind.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    Kind.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+    Kind.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT),
+    Kind.DELEGATION_TOKEN: (Operation.DESCRIBE,),
+    Kind.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
+}
+"""The operations that there are with the resources of a kind."""
+
+_ITSELF: Final[Mapping[Operation, frozenset[Operation]]] = {
+    operation: frozenset((operation, Operation.ALL)) for operation in Operation
+}
+_IMPLIED_BY: Final[Mapping[Operation, frozenset[Operation]]] = {
+    **_ITSELF,
+    Operation.DESCRIBE: _ITSELF[Operation.DESCRIBE]
+    | {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
+    Operation.DESCRIBE_CONFIGS: _ITSELF[Operation.DESCRIBE_CONFIGS] | {Operation.ALTER_CONFIGS},
+}
+"""The operations of rules that allow an operation; one that denies it names it, or ALL."""
+
+
+class Rule(NamedTuple):
+    """One rule: ``permission`` for ``principal`` from ``host`` to do ``operation`` with the resources of a pattern.
+
+    ``host`` is an address, a network (CIDR), or ``*``; ``principal`` is ``User:NAME`` or ``User:*``.
+    """
+
+    kind: Kind
+    pattern: PatternType
+    name: str
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+    def __str__(self) -> str:
+        """The rule in a line, for logs and people."""
+        name = f"{self.name}*" if self.pattern is PatternType.PREFIXED else self.name
+        return (
+            f"{self.permission.name} {self.operation.name} on {self.kind.name} {name} for {self.principal}"
+            f"{'' if self.host == ANY_NAME else f' from {self.host}'}"
+        )
+
+    def why_impossible(self) -> str | None:
+        """Why there can be no such rule, in Kafka's words; None if there can."""
+        if self.kind is Kind.CLUSTER and self.name != CLUSTER:
+            return f"The only valid name for the CLUSTER resource is {CLUSTER}"
+        if not self.name:
+            return "Invalid empty resource name"
+        if self.kind in (Kind.UNKNOWN, Kind.ANY):
+            return f"Invalid resourceType {self.kind.name}"
+        if self.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
+            return f"Invalid patternType {self.pattern.name}"
+        if self.operation in (Operation.UNKNOWN, Operation.ANY):
+            return f"Invalid operation {self.operation.name}"
+        if self.permission not in (Permission.DENY, Permission.ALLOW):
+            return f"Invalid permissionType {self.permission.name}"
+        if ":" not in self.principal:
+            return (
+                f"Could not parse principal from `{self.principal}` (no colon is present separating the principal type "
+                "from the principal name)"
+            )
+        if not self.host:
+            return "Host pattern cannot be null or empty"
+        if "/" in self.host and not _is_network(self.host):
+            return f"Invalid CIDR notation '{self.host}': Could not parse [{self.host}]"
+        return None
+
+
+class RuleFilter(NamedTuple):
+    """Which rules are asked for; None and ANY stand for all. MATCH asks for all that are for a resource ``name``."""
+
+    kind: Kind = Kind.ANY
+    pattern: PatternType = PatternType.ANY
+    name: str | None = None
+    principal: str | None = None
+    host: str | None = None
+    operation: Operation = Operation.ANY
+    permission: Permission = Permission.ANY
+
+    def why_impossible(self) -> str | None:
+        """Why nothing can be found by it, in Kafka's words; None if something can."""
+        if self.kind is Kind.UNKNOWN or self.pattern is PatternType.UNKNOWN:
+            return "Unknown patternFilter."
+        if self.operation is Operation.UNKNOWN or self.permission is Permission.UNKNOWN:
+            return "Unknown entryFilter."
+        return None
+
+    def has(self, rule: Rule) -> bool:
+        """True if a rule is one of those asked for."""
+        return (
+            self.kind in (Kind.ANY, rule.kind)
+            and self.pattern in (PatternType.ANY, PatternType.MATCH, rule.pattern)
+            and (self.name is None or self._has_name(self.name, rule))
+            and (self.principal is None or self.principal == rule.principal)
+            and (self.host is None or self.host == rule.host)
+            and self.operation in (Operation.ANY, rule.operation)
+            and self.permission in (Permission.ANY, rule.permission)
+        )
+
+    def _has_name(self, name: str, rule: Rule) -> bool:
+        if self.pattern is not PatternType.MATCH:
+            return name == rule.name
+        return name.startswith(rule.name) if rule.pattern is PatternType.PREFIXED else rule.name in (name, ANY_NAME)
+
+
+class Decision(NamedTuple):
+    """The answer of rules to one operation."""
+
+    is_allowed: bool
+    rule: Rule | None
+    """The rule that decided; None where no rule is for the client and the operation."""
+    has_rules: bool
+    """True if any rule is for the resource, be it for other clients or operations."""
+
+
+_Pattern = tuple[Kind, PatternType, str]
+
+
+class Rules:
+    """Rules, found by resource and principal; never changed: ``changed`` makes others.
+
+    A decision takes a look at one entry for the name, one for each length that prefixes have, and one for all names.
+    """
+
+    __slots__ = ("_entries", "_lengths", "_patterns", "_principals", "_rules")
+
+    def __init__(self) -> None:
+        """No rules."""
+        self._rules: dict[Rule, None] = {}
+        self._patterns: dict[_Pattern, tuple[Rule, ...]] = {}
+        self._entries: dict[tuple[Kind, PatternType, str, str], tuple[Rule, ...]] = {}
+        self._principals: dict[tuple[Kind, str], tuple[Rule, ...]] = {}
+        self._lengths: dict[Kind, list[int]] = {}  # the lengths of prefixes, ascending
+
+    @classmethod
+    def of(cls, rules: Iterable[Rule]) -> "Rules":
+        """These rules, made at once."""
+        return finished(cls().changed(rules))
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self._rules)
+
+    def __contains__(self, rule: object) -> bool:
+        return rule in self._rules
+
+    def changed(self, added: Iterable[Rule], removed: Iterable[Rule] = ()) -> Steps["Rules"]:
+        """These rules without ``removed`` and with ``added``, in steps; what is there already is not added again."""
+        gone = dict.fromkeys(rule for rule in removed if rule in self._rules)
+        new = dict.fromkeys(rule for rule in added if rule not in self._rules or rule in gone)
+        made = Rules()
+        made._rules = {rule: None for rule in self._rules if rule not in gone} if gone else dict(self._rules)
+        made._rules |= new
+        yield
+        made._patterns = yield from _regrouped(self._patterns, new, gone, lambda rule: rule[:3])
+        made._entries = yield from _regrouped(self._entries, new, gone, lambda rule: rule[:4])
+        made._principals = yield from _regrouped(self._principals, new, gone, lambda rule: (rule.kind, rule.principal))
+        lengths: dict[Kind, set[int]] = {}
+        for kind, pattern, name in made._patterns:
+            if pattern is PatternType.PREFIXED:
+                lengths.setdefault(kind, set()).add(len(name))
+        made._lengths = {kind: sorted(found) for kind, found in lengths.items()}
+        return made
+
+    def decide(self, principal: str, host: str, operation: Operation, kind: Kind, name: str) -> Decision:
+        """True if rules let a client at the address ``host`` do an operation with the resource ``name``."""
+        allow: Rule | None = None
+        has_rules = False
+        for pattern in self._patterns_for(kind, name):
+            has_rules = True
+            for who in (principal, ANY_USER):
+                for rule in self._entries.get((*pattern, who), ()):
+                    is_allow = rule.permission is Permission.ALLOW
+                    named = _IMPLIED_BY[operation] if is_allow else _ITSELF[operation]
+                    if rule.operation in named and is_from(rule.host, host):
+                        if not is_allow:
+                            return Decision(is_allowed=False, rule=rule, has_rules=True)
+                        allow = allow or rule
+        return Decision(allow is not None, allow, has_rules)
+
+    def decide_any(self, principal: str, host: str, operation: Operation, kind: Kind) -> bool:
+        """True if rules let a client do an operation with some resource of a kind, as Kafka decides that.
+
+        Rules that imply the operation do not count, and of those that allow it only the ones that no rule which denies
+        it covers whole. What ``decide`` says of ``ANY_RESOURCE`` comes before this.
+        """
+        rules = [
+            rule
+            for who in dict.fromkeys((principal, ANY_USER))
+            for rule in self._principals.get((kind, who), ())
+            if rule.operation in _ITSELF[operation] and is_from(rule.host, host)
+        ]
+        denied = {(rule.pattern, rule.name) for rule in rules if rule.permission is Permission.DENY}
+        if (PatternType.LITERAL, ANY_NAME) in denied:
+            return False
+        lengths = sorted({len(name) for pattern, name in denied if pattern is PatternType.PREFIXED})
+        return any(rule.permission is Permission.ALLOW and not _is_covered(rule, denied, lengths) for rule in rules)
+
+    def found(self, wanted: RuleFilter) -> Steps[list[Rule]]:
+        """The rules that a filter asks for, in steps."""
+        rules: list[Rule] = []
+        pace = Pace()
+        for rule in self._candidates(wanted):
+            if wanted.has(rule):
+                rules.append(rule)
+            if pace.is_due():
+                yield
+        return rules
+
+    def _candidates(self, wanted: RuleFilter) -> Iterable[Rule]:
+        """All rules that a filter may ask for, found by kind and name where it says both."""
+        if wanted.kind is Kind.ANY or wanted.name is None or wanted.pattern is PatternType.MATCH:
+            return self._rules
+        patterns = (
+            (PatternType.LITERAL, PatternType.PREFIXED) if wanted.pattern is PatternType.ANY else (wanted.pattern,)
+        )
+        return [rule for pattern in patterns for rule in self._patterns.get((wanted.kind, pattern, wanted.name), ())]
+
+    def _patterns_for(self, kind: Kind, name: str) -> Iterator[_Pattern]:
+        """The patterns of rules that are for a resource."""
+        patterns = self._patterns
+        pattern = (kind, PatternType.LITERAL, name)
+        if pattern in patterns:
+            yield pattern
+        for length in self._lengths.get(kind, ()):
+            if length > len(name):
+                break
+            pattern = (kind, PatternType.PREFIXED, name[:length])
+            if pattern in patterns:
+                yield pattern
+        pattern = (kind, PatternType.LITERAL, ANY_NAME)
+        if name != ANY_NAME and pattern in patterns:
+            yield pattern
+
+
+def is_from(pattern: str, host: str) -> bool:
+    """True if a client at the address ``host`` is one that a rule's host stands for."""
+    return pattern in (ANY_NAME, host) or (("/" in pattern or ":" in pattern) and _is_within(pattern, host))
+
+
+@lru_cache(maxsize=4096)
+def _is_within(pattern: str, host: str) -> bool:
+    """``is_from`` for a network, and for an address of IPv6, which is written in many ways."""
+    try:
+        return ip_address(host) in ip_network(pattern, strict=False)
+    except ValueError:
+        return False
+
+
+def _is_network(text: str) -> bool:
+    address, _, bits = text.partition("/")
+    try:
+        version = ip_address(address).version
+    except ValueError:
+        return False
+    return bits.isascii() and bits.isdigit() and int(bits) <= (32 if version == 4 else 128)
+
+
+def _is_covered(rule: Rule, denied: set[tuple[PatternType, str]], lengths: list[int]) -> bool:
+    """True if a rule that denies is for all that ``rule`` is for."""
+    if rule.name == ANY_NAME and rule.pattern is PatternType.LITERAL:
+        return False
+    if rule.pattern is PatternType.LITERAL and (PatternType.LITERAL, rule.name) in denied:
+        return True
+    return any((PatternType.PREFIXED, rule.name[:length]) in denied for length in lengths if length <= len(rule.name))
+
+
+def _regrouped(
+    groups: dict[KeyT, tuple[Rule, ...]],
+    added: Iterable[Rule],
+    removed: Iterable[Rule],
+    key: Callable[[Rule], KeyT],
+) -> Steps[dict[KeyT, tuple[Rule, ...]]]:
+    """Groups of rules without some and with others; those in which nothing changes are shared."""
+    pace = Pace()
+    lost: dict[KeyT, set[Rule]] = {}
+    more: dict[KeyT, list[Rule]] = {}
+    for rule in removed:
+        lost.setdefault(key(rule), set()).add(rule)
+    for rule in added:
+        more.setdefault(key(rule), []).append(rule)
+    made = dict(groups)
+    for each in (*lost, *more):
+        before = made.get(each, ())
+        gone = lost.pop(each, ())
+        after = (*(rule for rule in before if rule not in gone), *more.pop(each, ()))
+        if after:
+            made[each] = after
+        else:
+            made.pop(each, None)
+        if pace.is_due(1 + len(after)):
+            yield
+    return made

@@ -1,0 +1,105 @@
+"""Who may do what: with rules in force and without, by super.users, and where no rule is for a resource."""
+
+from typing import Any, Final
+
+from seglog_broker.config import BrokerConfig
+from seglog_broker.config.broker_config import AUTHORIZERS
+from seglog_broker.security.authority import ADMINISTRATIVE, Authority
+from seglog_broker.security.principals import ANONYMOUS
+from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule, Rules
+from tests.support import each_case
+
+LOGIN: Final = "SASL_PLAINTEXT://127.0.0.1:9092"
+ANN: Final = "User:ann"
+HERE: Final = "10.0.0.1"
+READ_A: Final = Rule(Kind.TOPIC, PatternType.LITERAL, "a", ANN, "*", Operation.READ, Permission.ALLOW)
+
+
+def config(**values: Any) -> BrokerConfig:
+    return BrokerConfig(**values)
+
+
+def enforcing(*rules: Rule, **values: Any) -> Authority:
+    return Authority(config(authorizer_class_name=AUTHORIZERS[0], **values), Rules.of(rules))
+
+
+@each_case(
+    ("values", "principal", "may"),
+    [
+        ({}, ANONYMOUS, True),
+        ({"listeners": (LOGIN,)}, ANONYMOUS, False),
+        ({"listeners": (LOGIN,)}, "User:alice", False),
+        ({"seglog_listen": "SASL_PLAINTEXT://127.0.0.1:9192"}, ANONYMOUS, False),
+        ({"listeners": ("SSL://127.0.0.1:9092",)}, ANONYMOUS, True),
+        ({"listeners": ("SSL://127.0.0.1:9092",), "ssl_client_auth": "requested"}, ANONYMOUS, True),
+        ({"listeners": ("SSL://127.0.0.1:9092",), "ssl_client_auth": "required"}, ANONYMOUS, False),
+        ({"listeners": (LOGIN,), "super_users": ("User:alice",)}, "User:alice", True),
+        ({"listeners": (LOGIN,), "super_users": ("User:alice",)}, "User:alic", False),
+        ({"listeners": (LOGIN,), "super_users": ("User:alice",)}, ANONYMOUS, False),
+        ({"super_users": ("User:alice",)}, ANONYMOUS, False),
+        ({"listeners": (LOGIN,), "super_users": (ANONYMOUS,)}, ANONYMOUS, True),
+    ],
+)
+def test_who_administers(values: dict[str, Any], principal: str, may: bool) -> None:
+    assert Authority(config(**values), Rules()).administers(principal) is may
+
+
+def test_without_rules_in_force_all_but_changes_are_for_everyone() -> None:
+    authority = Authority(config(super_users=("User:admin",)), Rules.of([READ_A._replace(permission=Permission.DENY)]))
+    for operation in Operation:
+        may = operation not in ADMINISTRATIVE
+        assert authority.allows(ANN, HERE, operation, Kind.TOPIC, "a") is may
+        assert authority.allows("User:admin", HERE, operation, Kind.TOPIC, "a")
+    assert not authority.would_allow(ANN, HERE, Operation.READ, Kind.TOPIC, "a")
+
+
+def test_with_rules_in_force_nothing_is_open_to_everyone() -> None:
+    authority = enforcing()
+    assert not authority.administers(ANONYMOUS)
+    assert not authority.allows(ANONYMOUS, HERE, Operation.DESCRIBE, Kind.TOPIC, "a")
+
+
+def test_super_users_are_above_rules() -> None:
+    authority = enforcing(READ_A._replace(permission=Permission.DENY), super_users=(ANN,))
+    assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, "a")
+    assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, None)
+
+
+def test_what_no_rule_is_for_may_be_open() -> None:
+    rule = READ_A._replace(principal="User:bob", operation=Operation.WRITE)
+    for is_open in (False, True):
+        authority = enforcing(rule, allow_everyone_if_no_acl_found=is_open)
+        assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, "b") is is_open
+        assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, None) is is_open
+        assert not authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, "a")  # a rule is for it
+
+
+def test_any_resource_begins_with_the_name_that_kafka_asks_for() -> None:
+    """A rule that implies the operation, for a prefix of that name, allows it; for another prefix it does not."""
+    for name, may in (("hard", True), ("soft", False)):
+        authority = enforcing(READ_A._replace(pattern=PatternType.PREFIXED, name=name))
+        assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, None)
+        assert authority.allows(ANN, HERE, Operation.DESCRIBE, Kind.TOPIC, None) is may
+
+
+@each_case(
+    ("values", "rises"),
+    [
+        ({}, False),
+        ({"num_partitions": 7}, False),
+        ({"super_users": (ANN,)}, True),
+        ({"authorizer_class_name": ""}, True),
+        ({"allow_everyone_if_no_acl_found": True}, True),
+    ],
+)
+def test_the_epoch_rises_with_what_decisions_go_by(values: dict[str, Any], rises: bool) -> None:
+    authority = enforcing()
+    authority.reconfigure(config(**{"authorizer_class_name": AUTHORIZERS[0], **values}))
+    assert authority.epoch == rises
+
+
+def test_other_rules_count_at_once() -> None:
+    authority = enforcing()
+    authority.adopt(Rules.of([READ_A]))
+    assert authority.epoch == 1
+    assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, "a")

@@ -1,0 +1,216 @@
+"""Rules of access: decisions beside an evaluator that goes through all rules, and what a rule may be."""
+
+from ipaddress import ip_address, ip_network
+from typing import Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglog_protocol.access import (
+    ANY_NAME,
+    ANY_USER,
+    CLUSTER,
+    Decision,
+    Kind,
+    Operation,
+    PatternType,
+    Permission,
+    Rule,
+    RuleFilter,
+    Rules,
+)
+from seglog_protocol.steps import finished
+from tests.support import each_case, examples
+
+ANN: Final = "User:ann"
+HERE: Final = "10.0.0.1"
+IMPLIED: Final = {
+    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
+    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
+}
+
+NAMES = st.sampled_from(["a", "ab", "abc", "b", "*", "h", "hardcode"])
+PRINCIPALS = st.sampled_from([ANN, "User:bob", ANY_USER])
+HOSTS = st.sampled_from([HERE, "10.0.0.2", "*", "10.0.0.0/31", "::1", "0:0:0:0:0:0:0:1", "::/0"])
+KINDS = st.sampled_from([Kind.TOPIC, Kind.GROUP])
+OPERATIONS = st.sampled_from([each for each in Operation if each > Operation.ANY])
+PERMISSIONS = st.sampled_from([Permission.DENY, Permission.ALLOW])
+RULES = st.builds(
+    Rule, KINDS, st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]), NAMES, PRINCIPALS, HOSTS, OPERATIONS,
+    PERMISSIONS,
+)  # fmt: skip
+CLIENTS = st.sampled_from([HERE, "10.0.0.2", "::1", "gone"])
+
+
+def allow(operation: Operation = Operation.READ, name: str = "a", principal: str = ANN, host: str = "*") -> Rule:
+    return Rule(Kind.TOPIC, PatternType.LITERAL, name, principal, host, operation, Permission.ALLOW)
+
+
+def is_from(rule: Rule, host: str) -> bool:
+    if rule.host in ("*", host):
+        return True
+    try:
+        return ip_address(host) in ip_network(rule.host)
+    except ValueError:
+        return False
+
+
+def is_for(rule: Rule, kind: Kind, name: str) -> bool:
+    if rule.kind != kind:
+        return False
+    if rule.pattern is PatternType.PREFIXED:
+        return name.startswith(rule.name)
+    return rule.name in (name, "*")
+
+
+def decided(rules: list[Rule], principal: str, host: str, operation: Operation, kind: Kind, name: str) -> Decision:
+    """``Rules.decide`` without the rule."""
+    of_resource = [rule for rule in rules if is_for(rule, kind, name)]
+    of_client = [rule for rule in of_resource if rule.principal in (principal, ANY_USER) and is_from(rule, host)]
+    named = [rule for rule in of_client if rule.operation in (operation, Operation.ALL)]
+    implied = [rule for rule in of_client if rule.operation in IMPLIED.get(operation, ())]
+    denied = any(rule.permission is Permission.DENY for rule in named)
+    allowed = any(rule.permission is Permission.ALLOW for rule in named + implied)
+    return Decision(allowed and not denied, None, bool(of_resource))
+
+
+def decided_any(rules: list[Rule], principal: str, host: str, operation: Operation, kind: Kind) -> bool:
+    of_client = [
+        rule
+        for rule in rules
+        if rule.kind == kind
+        and rule.principal in (principal, ANY_USER)
+        and is_from(rule, host)
+        and rule.operation in (operation, Operation.ALL)
+    ]
+    patterns = {
+        permission: {(rule.pattern, rule.name) for rule in of_client if rule.permission is permission}
+        for permission in (Permission.DENY, Permission.ALLOW)
+    }
+    deny, allowed = patterns[Permission.DENY], patterns[Permission.ALLOW]
+    everything = (PatternType.LITERAL, ANY_NAME)
+    if everything in deny:
+        return False
+    if everything in allowed:
+        return True
+    return any(
+        (pattern, name) not in deny
+        and not any(kind is PatternType.PREFIXED and name.startswith(prefix) for kind, prefix in deny)
+        for pattern, name in allowed
+    )
+
+
+@settings(max_examples=examples(2_000))
+@given(st.lists(RULES, max_size=12), PRINCIPALS, CLIENTS, OPERATIONS, KINDS, NAMES)
+def test_decisions_are_those_of_all_rules(
+    rules: list[Rule], principal: str, host: str, operation: Operation, kind: Kind, name: str
+) -> None:
+    indexed = Rules.of(rules)
+    decision = indexed.decide(principal, host, operation, kind, name)
+    assert decision._replace(rule=None) == decided(rules, principal, host, operation, kind, name)
+    assert decision.is_allowed == (decision.rule is not None and decision.rule.permission is Permission.ALLOW)
+    assert indexed.decide_any(principal, host, operation, kind) == decided_any(rules, principal, host, operation, kind)
+
+
+@settings(max_examples=examples(500))
+@given(st.lists(RULES, max_size=8), st.lists(RULES, max_size=8), st.lists(RULES, max_size=8), st.data())
+def test_changed_rules_are_as_if_made_anew(
+    first: list[Rule], added: list[Rule], removed: list[Rule], data: st.DataObject
+) -> None:
+    before = Rules.of(first)
+    kept = list(before)
+    after = finished(before.changed(added, removed))
+    assert list(before) == kept
+    expected = ({*first} - {*removed}) | {*added}
+    assert {*after} == expected
+    assert len(after) == len(expected)
+    asked = data.draw(st.tuples(PRINCIPALS, CLIENTS, OPERATIONS, KINDS))
+    name = data.draw(NAMES)
+    anew = Rules.of(expected)
+    assert after.decide(*asked, name)._replace(rule=None) == anew.decide(*asked, name)._replace(rule=None)
+    assert after.decide_any(*asked) == anew.decide_any(*asked)
+
+
+@settings(max_examples=examples(500))
+@given(
+    st.lists(RULES, max_size=12, unique=True),
+    st.builds(
+        RuleFilter,
+        st.sampled_from([Kind.ANY, Kind.TOPIC]),
+        st.sampled_from([each for each in PatternType if each]),
+        st.none() | NAMES,
+        st.none() | PRINCIPALS,
+        st.none() | HOSTS,
+        st.sampled_from([Operation.ANY, Operation.READ]),
+        st.sampled_from([Permission.ANY, Permission.DENY]),
+    ),
+)
+def test_filters_find_what_a_look_at_all_rules_finds(rules: list[Rule], wanted: RuleFilter) -> None:
+    found = finished(Rules.of(rules).found(wanted))
+    assert sorted(found) == sorted(rule for rule in rules if wanted.has(rule))
+
+
+@each_case(
+    ("wanted", "has"),
+    [
+        (RuleFilter(), True),
+        (RuleFilter(Kind.GROUP), False),
+        (RuleFilter(name="orders"), True),
+        (RuleFilter(name="orders-1"), False),
+        (RuleFilter(pattern=PatternType.MATCH, name="orders-1"), True),
+        (RuleFilter(pattern=PatternType.MATCH, name="order"), False),
+        (RuleFilter(pattern=PatternType.LITERAL, name="orders"), False),
+        (RuleFilter(principal=ANY_USER), False),
+        (RuleFilter(operation=Operation.ALL), False),
+    ],
+)
+def test_a_filter_names_resources_as_kafkas_does(wanted: RuleFilter, has: bool) -> None:
+    rule = Rule(Kind.TOPIC, PatternType.PREFIXED, "orders", ANN, "*", Operation.READ, Permission.ALLOW)
+    assert wanted.has(rule) is has
+
+
+@each_case(
+    ("rule", "why"),
+    [
+        (allow(), None),
+        (allow()._replace(host="10.0.0.0/8"), None),
+        (allow()._replace(host="::1/128"), None),
+        (allow()._replace(host="a name"), None),
+        (allow()._replace(kind=Kind.CLUSTER), "The only valid name for the CLUSTER resource is kafka-cluster"),
+        (allow()._replace(kind=Kind.CLUSTER, name=CLUSTER), None),
+        (allow()._replace(name=""), "Invalid empty resource name"),
+        (allow()._replace(kind=Kind(99)), "Invalid resourceType UNKNOWN"),
+        (allow()._replace(pattern=PatternType.MATCH), "Invalid patternType MATCH"),
+        (allow()._replace(operation=Operation.ANY), "Invalid operation ANY"),
+        (allow()._replace(permission=Permission(-1)), "Invalid permissionType UNKNOWN"),
+        (allow()._replace(principal="ann"), ("Could not parse principal from `ann` (no colon is present separating "
+         "the principal type from the principal name)")),
+        (allow()._replace(host=""), "Host pattern cannot be null or empty"),
+        (allow()._replace(host="10.0.0.0/33"), "Invalid CIDR notation '10.0.0.0/33': Could not parse [10.0.0.0/33]"),
+    ],
+)  # fmt: skip
+def test_impossible_rules_are_named_in_kafkas_words(rule: Rule, why: str | None) -> None:
+    assert rule.why_impossible() == why
+
+
+def test_a_rule_is_told_in_a_line() -> None:
+    rule = Rule(Kind.TOPIC, PatternType.PREFIXED, "orders", ANN, "10.0.0.1", Operation.READ, Permission.DENY)
+    assert str(rule) == "DENY READ on TOPIC orders* for User:ann from 10.0.0.1"
+    assert str(allow()) == "ALLOW READ on TOPIC a for User:ann"
+
+
+def test_a_decision_looks_at_none_of_the_other_rules() -> None:
+    """A thousand rules for others, and none of them is compared with who asks."""
+
+    class Untouched(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            assert not isinstance(other, str) or isinstance(other, Untouched), other
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    others = [allow(name=f"topic-{number}", host=Untouched("10.0.0.9")) for number in range(1_000)]
+    rules = Rules.of([*others, allow()])
+    assert rules.decide(ANN, HERE, Operation.READ, Kind.TOPIC, "a").is_allowed
