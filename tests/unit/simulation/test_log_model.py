@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.log_files import DeletedSegments
+from seglog_broker.storage.log.recovery import SET_ASIDE_SUFFIX
 from seglog_broker.storage.log.truncation import DeletionRule
 from seglog_broker.storage.segment.segment_log import TailCache
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy
@@ -162,20 +163,20 @@ class LogModel(RuleBasedStateMachine):
         kept = [value for value in self.values if value[0] < promised or value[0] in found]
         assert {offset for offset, _, _ in kept} == found
         self.values, self.end = kept, log.log_end_offset
-        there = {offset for offset, _, _ in kept}
-        self.transactions.batches = [
-            each
-            for each in self.transactions.batches
-            if each.next_offset <= max(promised, self.start) or each.next_offset - 1 in there
-        ]
-        self._forget_what_no_segment_has()
+        self._forget_transactions()
 
-    def _forget_what_no_segment_has(self) -> None:
-        """A power cut may have taken the snapshot that told of a transaction from below the log start, as in Kafka."""
+    def _forget_transactions(self) -> None:
+        """Batches of the segments that there are: those below the log start, too, tell where a transaction began.
+
+        The cut may have taken the snapshot that told of one from before these segments, as in Kafka.
+        """
         log, batches = self.disk.log, self.transactions.batches
+        first = log.segments[0].base_offset
+        there = {header.base_offset for segment in log.segments for _, header in segment.log.batches()}
+        batches = [each for each in batches if each.next_offset <= first or each.offset in there]
+        self.transactions.batches = batches
         opened = self.transactions.transactions()[0]
-        if any(log.producers._open.get(producer_id) != first for producer_id, first in opened.items()):
-            first = max(log.segments[0].base_offset, self.start)
+        if any(log.producers.open.get(producer_id) != begun for producer_id, begun in opened.items()):
             self.transactions.batches = [each for each in batches if each.offset >= first]
 
     def _crash(self, policy: CrashPolicy) -> None:
@@ -243,8 +244,8 @@ class LogModel(RuleBasedStateMachine):
             doomed.remove()
         self.doomed = []
         served = {segment.base_offset for segment in self.disk.log.segments}
-        found = {name for name in self.disk.fs.list_directory("/topic-0") if name[0] == "0" and "snapshot" not in name}
-        assert {int(name[:20]) for name in found} == served
+        found = [name for name in self.disk.fs.list_directory("/topic-0") if name[0] == "0" and "snapshot" not in name]
+        assert {int(name[:20]) for name in found if SET_ASIDE_SUFFIX not in name} == served
 
     @rule()
     def save_state(self) -> None:

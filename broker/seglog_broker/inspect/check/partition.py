@@ -90,19 +90,16 @@ class TransactionCheck:
         may be gone below ``compacted_before``, and before the first segment: there only the state of a stop that
         ``is_clean`` tells what an index had.
         """
+        lower = max(compacted_before, self._bases[0])
         for base in filter(is_checked, self._bases):
             path = self._path(base, names.TXN_INDEX_SUFFIX)
             content = read_file(self._fs, path) if path.rpartition("/")[2] in found_names else b""
             there = [aborted_transaction(content, number) for number in range(len(content) // TXN_INDEX_ENTRY.size)]
             wanted = self._aborted[base]
-            known = [entry for entry in there if entry.first_offset >= max(compacted_before, self._bases[0])]
-            exact = [entry for entry in wanted if entry.first_offset >= max(compacted_before, self._bases[0])]
-            ends = {(entry.producer_id, entry.last_offset) for entry in there}
-            missing = [entry for entry in wanted if (entry.producer_id, entry.last_offset) not in ends]
             rebuilt = b"".join(map(encode_aborted_transaction, wanted))
             said = (out.state.transaction_indexes or {}).get(base) if is_clean else None
             is_as_written = said in {None, (len(content), crc32c(content))} or content == rebuilt
-            if is_as_written and known == exact and not missing and not len(content) % TXN_INDEX_ENTRY.size:
+            if is_as_written and _agree(there, wanted, lower) and not len(content) % TXN_INDEX_ENTRY.size:
                 continue
             what = f"does not have the {len(wanted)} transactions that were aborted in its segment"
             out.add(Code.TXN_INDEX_WRONG, path, what)
@@ -113,6 +110,18 @@ class TransactionCheck:
 
     def _path(self, base: int, suffix: str) -> str:
         return f"{self._directory}/{names.segment_file_name(base, suffix)}"
+
+
+def _agree(there: Sequence[AbortedTransaction], wanted: Sequence[AbortedTransaction], lower: int) -> bool:
+    """Compare the entries of an index with those ``wanted`` by the log, which may lack batches below ``lower``."""
+    early = {(entry.producer_id, entry.last_offset) for entry in there if entry.first_offset < lower}
+    known = [entry for entry in there if entry.first_offset >= lower]
+    exact = [entry for entry in wanted if (entry.producer_id, entry.last_offset) not in early]
+    return len(known) == len(exact) and all(
+        # the oldest open transaction may have begun below, too
+        told == (one if told.last_stable_offset >= lower else one._replace(last_stable_offset=told.last_stable_offset))
+        for told, one in zip(known, exact, strict=True)
+    )
 
 
 _REPAIRABLE_BEFORE_LIFTING = {Code.BATCH_DAMAGED, Code.TAIL_DAMAGED, Code.OFFSETS_MISSING, Code.READ_ONLY}

@@ -13,6 +13,7 @@ from seglog_broker.inspect.check.indexes import ExpectedIndexes, IndexBytes, int
 from seglog_broker.inspect.findings import Code, Severity
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.storage.log.roller import RollReason
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.transaction_files import ProducerEntry, encode_snapshot
 from tests.logs import LogOnDisk, add_bytes, batches_of, flip_bit
@@ -22,6 +23,7 @@ from tests.unit.broker.inspect.check.support import (
     PARTITION,
     check,
     codes,
+    faults,
     findings,
     opened,
     path_of,
@@ -29,7 +31,8 @@ from tests.unit.broker.inspect.check.support import (
     written,
 )
 from tests.unit.broker.inspect.dump.support import create
-from tests.unit.broker.storage.log.transactions import Batch
+from tests.unit.broker.storage.log.transactions import Batch, append_in_transaction, end_transaction
+from tests.unit.broker.storage.steps import take_oldest
 
 _PAGE = (REPOSITORY / "docs" / "DURABILITY.md").read_text(encoding="utf-8")
 BATCH = 100
@@ -179,6 +182,24 @@ def test_every_bit_of_a_transaction_index_is_watched_by_the_log(step: int) -> No
         check(fs, repair=True)
         assert read_file(fs, path) == right
         assert findings(check(fs)) == []
+
+
+def test_what_a_transaction_had_in_segments_that_retention_took_is_left_to_its_index() -> None:
+    """An aborted transaction, or one that was open then, may have begun there; the log does not tell where."""
+    fs = written(0)
+    logs = opened(fs)
+    log = logs.logs["commits", 0]
+    append_in_transaction(log, 1)
+    append_in_transaction(log, 2)
+    log.roller.roll(log.log_end_offset, RollReason.SIZE)
+    append_in_transaction(log, 1)
+    append_in_transaction(log, 3)
+    for producer_id in (3, 1):
+        end_transaction(log, producer_id, "ABORT")
+    take_oldest(log, 1)
+    assert [(each.first_offset, each.last_stable_offset) for each in log.transactions.find(2, 2, 9)] == [(3, 0), (0, 1)]
+    assert logs.close() == []
+    assert faults(check(fs)) == []
 
 
 # --- The expected bytes of indexes equal those that a segment writes, live and rebuilt, with any interval -------------
