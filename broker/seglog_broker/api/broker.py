@@ -58,6 +58,7 @@ from seglog_broker.partitions.recoveries import Recoveries, Views, log_recovered
 from seglog_broker.partitions.scheduler import Common, Scheduler
 from seglog_broker.partitions.segment_expiry import RetentionSchedule, SegmentExpiry
 from seglog_broker.runtime import budget, logs
+from seglog_broker.runtime.connection_limits import ConnectionLimits
 from seglog_broker.runtime.descriptors import handles_excess_max, handles_max
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
@@ -121,6 +122,7 @@ class Broker:
         self.http_token = BearerToken() if http_token is None else http_token
         self.metrics = Metrics()
         self.usage_buckets = UsageBuckets(self.live_config, self.metrics)
+        self.connection_limits = ConnectionLimits(self.live_config, self.metrics, self.usage_buckets)
         self.transfers = Transfers()
         self.request_memory = RequestMemory(config.seglog_request_memory_max, config.socket_request_max_bytes)
         self.decoded_memory = RequestMemory(DECODED_BYTES_MAX)

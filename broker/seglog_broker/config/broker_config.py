@@ -28,6 +28,7 @@ from seglog_broker.config.topic_overrides import apply_overrides, validate_topic
 from seglog_broker.config.values import (
     LONG_MAX,
     Address,
+    AddressCounts,
     AuthorizerClass,
     Boolean,
     Directory,
@@ -378,6 +379,31 @@ class BrokerConfig:
         Int(1),
         "Most connections at a time.",
         "Together with the limit on open files of the process, which must be higher.",
+    )
+    max_connections: int = reloadable(
+        2_147_483_647,
+        Int(1),
+        "Most connections at a time, but those for HTTP; while there are so many, no other one is accepted. "
+        "seglog.connections.max is the limit above it, at which clients are refused.",
+        "For one listener (listener.name.NAME.max.connections), so that it leaves room for others.",
+    )
+    max_connections_per_ip: int = reloadable(
+        2_147_483_647,
+        Int(0),
+        "Most connections at a time of one address; further ones are closed.",
+        "Lower it where single machines open too many.",
+    )
+    max_connections_per_ip_overrides: tuple[str, ...] = reloadable(
+        (),
+        AddressCounts(),
+        "The same for single addresses: ADDRESS:NUMBER, with commas between several.",
+        "Together with max.connections.per.ip.",
+    )
+    max_connection_creation_rate: int = reloadable(
+        2_147_483_647,
+        Int(1),
+        "Most new connections a second; where they come faster, they are accepted later.",
+        "Where very many clients connect at once, and logins take too much of the processor.",
     )
     quota_window_num: int = key(
         11,

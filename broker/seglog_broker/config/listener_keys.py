@@ -23,6 +23,8 @@ LISTENER_KEYS: Final = (
     "ssl.principal.mapping.rules",
     "sasl.enabled.mechanisms",
     "connections.max.reauth.ms",
+    "max.connections",
+    "max.connection.creation.rate",
 )
 """The keys that a listener may have for itself; all others are the same for every listener."""
 

@@ -6,6 +6,7 @@ Every kind reads the same value from text (flags, environment, command line) and
 ``compact,delete``.
 """
 
+import ipaddress
 import math
 import re
 from collections.abc import Sequence
@@ -290,6 +291,21 @@ class Principals(Kind):
             if name != name.strip():
                 raise ValueError(f"must be {self.valid}: there is a space after User:, which would be of the name")
         return tuple(dict.fromkeys(words))
+
+
+class AddressCounts(Kind):
+    """Numbers for single addresses of a network, in Kafka's form."""
+
+    valid = "ADDRESS:NUMBER, with commas between several, and addresses in digits"
+
+    def parse(self, raw: Raw) -> tuple[str, ...]:
+        """The member of this number."""
+        text = raw if isinstance(raw, str) else ",".join(map(str, raw)) if isinstance(raw, Sequence) else "-"
+        words = [word.rpartition(":") for word in split_list(text) or () if word]
+        try:
+            return tuple([f"{ipaddress.ip_address(address)}:{int(number)}" for address, _, number in words])
+        except ValueError:
+            raise ValueError(f"must be {self.valid}") from None
 
 
 class Replicas(Words):

@@ -15,6 +15,7 @@ from seglog_broker.listeners import connection_task, hangup
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.faults import Faults
+from seglog_broker.listeners.session import Listener
 from seglog_broker.listeners.transport import Transport, address_of, limit_receive_buffers
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.descriptors import connections_max
@@ -116,6 +117,7 @@ class Acceptor:
         faults: Faults | None = None,
         own_max: int | None = None,
         own_min: int = 0,
+        kind_of: Callable[[Transport], Listener] | None = None,
     ) -> None:
         """``connect`` makes the connection of an accepted stream, ``encode_refusal`` the error for one too many.
 
@@ -123,6 +125,7 @@ class Acceptor:
         beside the limit of all together, of which it is also given no more than a part (``own_limit``). At a limit,
         such a protocol takes one more in place of the one that has been idle the longest, else of one whose peer does
         not read; it is refused where there is none. ``own_min`` connections it has also beyond the limit of all.
+        ``kind_of`` an accepted stream says which listener's limits hold (``ConnectionLimits``); None: none of them.
         """
         self._broker = broker
         self._connect = connect
@@ -130,6 +133,7 @@ class Acceptor:
         self._faults = Faults() if faults is None else faults
         self._own_max = own_max
         self._own_min = own_min
+        self._kind_of = kind_of
         self._connections: dict[Connection, trio.CancelScope] = {}
         self._refusals = 0
         self._ready = trio.Event()
@@ -208,9 +212,12 @@ class Acceptor:
             if problem.ends("accept"):
                 log.info("accept_resumed")
             transport = Transport.of_stream(stream, self._broker.config.socket_send_buffer_bytes)
+            host = transport.host
             if not self._faults.accepts(transport):
                 transport.reset_at_close()
                 transport.close()
+            elif not await self._is_admitted(transport, host):
+                continue
             elif self._has_room(limit, own) or self._makes_room():
                 try:
                     connection = self._connect(transport)
@@ -220,13 +227,51 @@ class Acceptor:
                 self._connections[connection] = scope = trio.CancelScope()
                 connection.counts.connections_accepted += 1
                 connection.counts.connections += 1
-                self._handlers.start_soon(self._serve, connection, scope)
+                if self._kind_of is not None:
+                    self._broker.connection_limits.note_begun(host)
+                self._handlers.start_soon(self._serve, connection, scope, host)
             elif self._refusals < REFUSALS_MAX:
                 self._refusals += 1
                 self._handlers.start_soon(self._refuse, transport, limit, own)
             else:
                 self._broker.metrics.connections_ended[EndReason.TOO_MANY.value] += 1
                 transport.close()
+
+    async def _is_admitted(self, transport: Transport, host: str) -> bool:
+        """Wait as the limits of its listener want; False for a connection that its address may not have."""
+        if self._kind_of is None:
+            return True
+        limits, kind, seconds = self._broker.connection_limits, self._kind_of(transport), 0.0
+        try:
+            if wait := limits.wait(kind.name, kind.label, trio.current_time()):
+                await trio.sleep(wait)
+            await limits.take_place(kind.name, kind.label)
+            seconds = limits.throttle(host, trio.current_time())
+            reason = "its address opens connections too fast" if seconds else limits.why_too_many(host)
+        except BaseException:
+            transport.close()
+            raise
+        if reason is None:
+            return True
+        if not seconds:  # else the log is told by quota
+            log.warning("connection_refused", peer=transport.peer, reason=reason)
+        self._broker.metrics.connections_ended[EndReason.TOO_MANY.value] += 1
+        if seconds and self._refusals < REFUSALS_MAX:
+            assert self._handlers is not None
+            self._refusals += 1
+            self._handlers.start_soon(self._close_later, transport, seconds)
+        else:
+            transport.close()
+        return False
+
+    async def _close_later(self, transport: Transport, seconds: float) -> None:
+        """Close a connection when its client may try again, and not before: else it would try at once."""
+        try:
+            with trio.move_on_after(seconds):
+                await self._closing.wait()
+        finally:
+            transport.close()
+            self._refusals -= 1
 
     def _has_room(self, limit: int, own: int) -> bool:
         """Whether there may be one more beside ``limit`` connections of all and ``own`` of this protocol."""
@@ -257,13 +302,15 @@ class Acceptor:
                 connection.note_reason(EndReason.ACCOUNT_DELETED)
                 connection.stop(f"this connection is closed: the account {user} was deleted")
 
-    async def _serve(self, connection: Connection, scope: trio.CancelScope) -> None:
+    async def _serve(self, connection: Connection, scope: trio.CancelScope, host: str) -> None:
         try:
             with scope, self._faults.serving(connection):
                 await connection_task.run(connection)
         finally:
             self._connections.pop(connection, None)
             connection.counts.connections -= 1
+            if self._kind_of is not None:
+                self._broker.connection_limits.note_ended(host)
 
     async def _refuse(self, transport: Transport, limit: int, own: int) -> None:
         """Send a retriable error to a connection beyond one of the limits, and close it."""

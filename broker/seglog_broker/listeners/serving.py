@@ -73,7 +73,7 @@ async def serve_native(
         return Connection(broker, kind.transport(transport, broker), wire, ready, run, faults, kind)
 
     refusal = encode_last_error if kind.tls is None else no_refusal
-    await Acceptor(broker, connect, refusal, faults).run(listeners, task_status)
+    await Acceptor(broker, connect, refusal, faults, kind_of=lambda _: kind).run(listeners, task_status)
 
 
 def advertised(config: BrokerConfig, place: int) -> Endpoint | None:
@@ -106,14 +106,18 @@ async def serve_kafka(
     bound = {listener.socket.getsockname()[:2]: place for listener, place in zip(listeners, places, strict=False)}
     by_port = {port: place for (_, port), place in bound.items()}  # a socket for all addresses has clients at any
 
+    def place_of(transport: Transport) -> int:
+        return bound.get(transport.local, by_port.get(transport.local[1], 0))
+
     def connect(transport: Transport) -> Connection:
-        place = bound.get(transport.local, by_port.get(transport.local[1], 0))
+        place = place_of(transport)
         endpoint = advertised(broker.config, place) or Endpoint(*transport.local)
         kind = kinds[place]
         wire = partial(KafkaWire, broker, endpoint, native_port, leavers)
         return Connection(broker, kind.transport(transport, broker), wire, ready, run, faults, kind)
 
-    await Acceptor(broker, connect, no_refusal, faults).run(listeners, task_status)
+    accepting = Acceptor(broker, connect, no_refusal, faults, kind_of=lambda transport: kinds[place_of(transport)])
+    await accepting.run(listeners, task_status)
 
 
 async def serve_http(

@@ -84,8 +84,10 @@ class UsageBuckets:
     def bucket(self, key: str, user: str, client_id: str | None) -> Bucket | None:
         """The bucket in which a client's use is counted; None if it has no such quota."""
         limit = self._live.quotas.limit(key, user, client_id)
-        if limit is None:
-            return None
+        return None if limit is None else self.bucket_with(key, limit)
+
+    def bucket_with(self, key: str, limit: Limit) -> Bucket:
+        """The bucket of a quota."""
         name = key, limit.user, limit.client_id
         found = self._buckets.get(name)
         if found is None:

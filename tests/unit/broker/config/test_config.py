@@ -29,7 +29,7 @@ from seglog_broker.config.keys import Key
 from seglog_broker.config.sources import OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES
 from seglog_broker.config.topic_overrides import BATCH_BYTES_MIN, REMOVED_TOPIC_KEYS
-from seglog_broker.config.values import Directory, Double, Kind, Secret, Whole, Words
+from seglog_broker.config.values import AddressCounts, Directory, Double, Kind, Secret, Whole, Words
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidConfigError
 from seglog_protocol.quantities import reading_of, unit_of
@@ -821,6 +821,7 @@ def test_every_number_of_time_or_bytes_is_known_as_one_by_its_name() -> None:
         *("group.share.min.delivery.count.limit", "group.share.min.partition.max.record.locks"),
         *("group.share.max.delivery.count.limit", "group.share.max.partition.max.record.locks"),
         "group.share.max.share.sessions",
+        *("max.connections", "max.connections.per.ip", "max.connection.creation.rate"),
         *("quota.window.num", "quota.window.size.seconds"),
         *("controller.quota.window.num", "controller.quota.window.size.seconds"),
         *("num.io.threads", "background.threads", "group.coordinator.threads", "queued.max.requests"),
@@ -878,3 +879,19 @@ def test_nothing_is_said_of_what_is_usual() -> None:
     assert validate_topic_config(usual)[1] == []
     compacted = {"cleanup.policy": "compact", "retention.ms": 5, "retention.bytes": 5}
     assert validate_topic_config(compacted)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ()),
+        ("127.0.0.1:5, 2001:DB8:0::1:0", ("127.0.0.1:5", "2001:db8::1:0")),
+        *((text, None) for text in ("h:5", "127.0.0.1", "127.0.0.1:-", "127.0.0.1:1.5")),
+    ],
+)
+def test_numbers_for_single_addresses(text: str, expected: tuple[str, ...] | None) -> None:
+    if expected is not None:
+        assert AddressCounts().parse(text) == expected
+        return
+    with pytest.raises(ValueError, match="must be ADDRESS:NUMBER"):
+        AddressCounts().parse(text)

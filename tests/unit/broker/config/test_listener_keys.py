@@ -63,6 +63,8 @@ def test_each_key_is_read_for_one_listener(key: str) -> None:
         "ssl.enabled.protocols": "TLSv1.3",
         "sasl.enabled.mechanisms": "PLAIN",
         "connections.max.reauth.ms": "5000",
+        "max.connections": "5",
+        "max.connection.creation.rate": "5",
     }
     text = values.get(key, "something")
     config = load(f"listener.name.internal.{key}={text}")

@@ -21,6 +21,7 @@ from seglog_broker.listeners.serving import serve_native
 from seglog_broker.listeners.transport import address_of
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.waiting_fetches import wait_woken
+from seglog_broker.runtime.connection_limits import ConnectionLimits
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
@@ -166,6 +167,7 @@ class FakeBroker:
         self.directory = SimpleNamespace(accounts=AccountStore(ForgetfulFileSystem(), "/accounts.json"))
         self.metrics = Metrics()
         self.usage_buckets = UsageBuckets(self.live_config, self.metrics)
+        self.connection_limits = ConnectionLimits(self.live_config, self.metrics, self.usage_buckets)
         self.transfers = Transfers()
         self.response_memory = ResponseMemory()
         self.request_memory = RequestMemory(self.config.seglog_request_memory_max, self.config.socket_request_max_bytes)

@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.quotas import Changes
 from seglog_broker.config.client_quotas import Entity, Limit, entity_of
+from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceType
 from seglog_broker.runtime import usage_buckets
 from seglog_broker.runtime.usage_buckets import BUCKETS_MAX, LINES_AN_HOUR, LoopTime
 from seglog_protocol.kafka import messages
@@ -21,6 +22,7 @@ from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed,
 from tests.unit.broker.listeners.real_broker import real
 
 RECORDS = batch(b"v" * 900)
+ASKED = messages.MetadataRequest(topics=None)
 LIMIT = 1000.0
 # Bytes a second of ten windows, which may be used at once.
 BURST = 10 * LIMIT
@@ -153,13 +155,12 @@ async def test_a_client_has_its_part_of_the_loops_time(autojump_clock: MockClock
     await limit(served.broker, request_percentage=1.0)
     peer, other = await served.connect(), await served.connect()
     other.client_id = "other"
-    asked = messages.MetadataRequest(topics=None)
     told: list[int] = []
     for _ in range(20):
-        throttle_ms, seconds = await timed(peer, asked)
+        throttle_ms, seconds = await timed(peer, ASKED)
         assert seconds == pytest.approx(told[-1] / 1000 if told else 0, abs=0.002)
         told.append(throttle_ms)
-        assert await timed(other, asked) == (0, 0.0)
+        assert await timed(other, ASKED) == (0, 0.0)
     assert max(told) == 1000, "no wait is longer than a window"
     # What the sharing of a batch, and of a job of the connection's task, took is counted, too.
     for request in (produce(("plain", 0, RECORDS)), messages.DescribeLogDirsRequest(topics=None)):
@@ -206,6 +207,79 @@ async def test_on_the_native_wire_the_answer_is_late(autojump_clock: MockClock) 
         ):
             await seconds(first, ask)
             assert await seconds(first + 100, ask) == pytest.approx(100 * len(RECORDS) / LIMIT, rel=0.1)
+
+
+async def hangs_up(served: KafkaServed) -> float:
+    """The seconds until a new connection is closed, of which nothing is served."""
+    peer, began = await served.connect(), trio.current_time()
+    assert await peer.rest() == b""
+    return trio.current_time() - began
+
+
+async def alter(broker: Broker, key: str, value: str) -> None:
+    await broker.configs.alter(ResourceType.BROKER, "", [Alteration(key, Operation.SET, value)])
+
+
+async def test_an_address_has_so_many_connections(autojump_clock: MockClock) -> None:
+    async with kafka("max.connections.per.ip=2", topics={}) as served:
+        first, _ = [await served.connect() for _ in range(2)]
+        await first.ask(ASKED)
+        assert await hangs_up(served) == 0
+        await alter(served.broker, "max.connections.per.ip.overrides", "10.0.0.1:1,127.0.0.1:3")
+        await (await served.connect()).ask(ASKED)
+        assert await hangs_up(served) == 0
+        await first.stream.aclose()
+        await wait_all_tasks_blocked()
+        await (await served.connect()).ask(ASKED)
+        assert served.broker.metrics.connections_ended["too_many_connections"] == 2
+
+
+async def test_a_listener_with_too_many_connections_accepts_another_one_when_there_is_a_place(
+    autojump_clock: MockClock,
+) -> None:
+    async with kafka("listener.name.plaintext.max.connections=2", topics={}) as served:
+        peers = [await served.connect() for _ in range(4)]
+        for peer in peers[:2]:
+            await peer.ask(ASKED)
+        began = trio.current_time()
+        for peer in peers[2:]:
+            await peer.send(ASKED)
+        for _ in range(3):
+            await wait_all_tasks_blocked()
+        await peers[0].stream.aclose()
+        await peers[2].receive(messages.MetadataResponse)
+        assert trio.current_time() - began < 2
+        await peers[1].stream.aclose()
+        await peers[3].receive(messages.MetadataResponse)
+        await alter(served.broker, "max.connections", "1")  # of all; those that are open stay
+        await peers[2].ask(ASKED)
+
+
+async def test_new_connections_are_accepted_as_fast_as_their_rate(autojump_clock: MockClock) -> None:
+    async with kafka("max.connection.creation.rate=2", topics={}) as served:
+        began = trio.current_time()
+        for _ in range(20):  # so many are possible at once in ten windows
+            await (await served.connect()).ask(ASKED)
+        assert trio.current_time() == began
+        for _ in range(80):
+            await (await served.connect()).ask(ASKED)
+        assert 40 * 0.9 < trio.current_time() - began < 40 * 1.1 + 10
+
+
+async def test_an_address_that_connects_too_fast_is_hung_up_when_it_may_try_again(
+    autojump_clock: MockClock, served: KafkaServed
+) -> None:
+    await limit(served.broker, entity_of({"ip": None}), connection_creation_rate=9.0)
+    await limit(served.broker, entity_of({"ip": "127.0.0.1"}), connection_creation_rate=1.0)
+    with capture_logs() as logs:
+        for _ in range(10):
+            await (await served.connect()).ask(ASKED)
+        assert 0 < await hangs_up(served) <= 1.001, "it is a window at most"
+        await trio.sleep(11)
+        await (await served.connect()).ask(ASKED)
+    [line] = [line for line in logs if line["event"] == "client_throttled"]
+    assert (line["quota"], line["client_id"], line["limit"]) == ("connection_creation_rate", "127.0.0.1", 1.0)
+    assert served.broker.metrics.quota_throttles["connection_creation_rate"] == 1
 
 
 async def test_so_many_buckets_are_kept_and_lines_written(autojump_clock: MockClock, served: KafkaServed) -> None:

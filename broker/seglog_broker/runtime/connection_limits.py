@@ -1,0 +1,99 @@
+"""How many connections there may be, in all, of a listener and of an address, and how fast new ones may come.
+
+Kafka's limits: a listener that has too many, or gets them too fast, accepts no more for a while. A connection of an
+address that has too many is closed; where they come too fast, it is closed when the address may try again.
+"""
+
+from collections import Counter
+from typing import Final
+
+import trio
+
+from seglog_broker.config.client_quotas import CONNECTION_CREATION_RATE, Limit
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.runtime.metrics import HTTP, Metrics
+from seglog_broker.runtime.rates import Rate
+from seglog_broker.runtime.usage_buckets import UsageBuckets
+
+UNLIMITED: Final = 2**31 - 1
+"""Kafka's default of these limits."""
+
+_ALL: Final = ""
+
+LOOK_SECONDS: Final = 1.0
+"""A listener that waits for a place looks so often, as another limit may be in force."""
+
+
+class ConnectionLimits:
+    """Those of a broker. The listener for HTTP has none of them."""
+
+    def __init__(self, live: LiveConfig, metrics: Metrics, buckets: UsageBuckets) -> None:
+        self._live = live
+        self._metrics = metrics
+        self._buckets = buckets
+        self._rates: dict[str, Rate] = {}  # of listeners, and of all
+        self._addresses: Counter[str] = Counter()  # open connections
+        self._ended = trio.lowlevel.ParkingLot()
+
+    def wait(self, listener: str, label: str, now: float) -> float:
+        """Count a new connection; the seconds that its listener is to accept no other one, a window at most."""
+        windows = self._buckets.windows(CONNECTION_CREATION_RATE)
+        longest = 0.0
+        own = self._live.current.of_listener(listener).max_connection_creation_rate
+        for name, limit in ((_ALL, self._live.current.max_connection_creation_rate), (label, own)):
+            if limit != UNLIMITED:
+                rate = self._rates.setdefault(name, Rate())
+                rate.add(1, now, windows)
+                longest = max(longest, rate.wait(limit, now, windows))
+        return min(longest, windows.seconds)
+
+    async def take_place(self, listener: str, label: str) -> None:
+        """Wait while there are too many connections."""
+        while not self._has_place(listener, label):
+            with trio.move_on_after(LOOK_SECONDS):
+                await self._ended.park()
+
+    def _has_place(self, listener: str, label: str) -> bool:
+        counts = self._metrics.listeners
+        if self._metrics.listener(label).connections >= self._live.current.of_listener(listener).max_connections:
+            return False
+        count = sum([counted.connections for name, counted in counts.items() if name != HTTP])
+        return count < self._live.current.max_connections
+
+    def throttle(self, address: str, now: float) -> float:
+        """Count a new connection of an address; the seconds until it may try again, 0 where it may connect now."""
+        addresses = self._live.quotas.addresses
+        limit = addresses.get(address, addresses.get(None)) if addresses else None
+        if limit is None:
+            return 0.0
+        bucket = self._buckets.bucket_with(CONNECTION_CREATION_RATE, Limit(limit, "", address))
+        windows = self._buckets.windows(CONNECTION_CREATION_RATE)
+        bucket.rate.add(1, now, windows)
+        seconds = min(bucket.rate.wait(limit, now, windows), windows.seconds)
+        if seconds:
+            bucket.rate.add(-1, now, windows)  # it is closed
+            self._buckets.note_throttled(bucket, seconds, now)
+        return seconds
+
+    def why_too_many(self, address: str) -> str | None:
+        """Why an address may have no other connection; None if it may."""
+        config = self._live.current
+        key, limit = "max.connections.per.ip", config.max_connections_per_ip
+        for each in config.max_connections_per_ip_overrides:
+            named, _, number = each.rpartition(":")
+            if named == address:
+                key, limit = f"{key}.overrides", int(number)
+        if self._addresses[address] < limit:
+            return None
+        return f"its address has {limit} connections, which is its limit ({key})"
+
+    def note_begun(self, address: str) -> None:
+        """A connection is open."""
+        self._addresses[address] += 1
+
+    def note_ended(self, address: str) -> None:
+        """It has ended."""
+        self._addresses[address] -= 1
+        if not self._addresses[address]:
+            del self._addresses[address]
+        self._ended.unpark_all()
