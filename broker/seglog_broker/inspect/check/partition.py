@@ -90,7 +90,7 @@ class TransactionCheck:
         may be gone below ``compacted_before``, and before the first segment: there only the state of a stop that
         ``is_clean`` tells what an index had.
         """
-        lower = max(compacted_before, self._bases[0])
+        lower = max([compacted_before, *self._bases[:1]])
         for base in filter(is_checked, self._bases):
             path = self._path(base, names.TXN_INDEX_SUFFIX)
             content = read_file(self._fs, path) if path.rpartition("/")[2] in found_names else b""
