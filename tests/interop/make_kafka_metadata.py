@@ -151,23 +151,23 @@ def _alter_users(wire: Wire, **changes: list[Plain]) -> None:
     assert not any(each["error_code"] for each in answer["results"]), answer
 
 
-Acl = tuple[int, str, int, str, str, int, int]
-"""Kind of resource, its name, kind of pattern, principal, host, operation and permission, by Kafka's numbers."""
+Acl = tuple[int, int, str, str, str, int, int]
+"""Kind of resource, kind of pattern, name, principal, host, operation and permission, by Kafka's numbers."""
 
-GONE: Final[Acl] = (2, "a", 3, "User:alice", "*", 3, 3)
+GONE: Final[Acl] = (2, 3, "a", "User:alice", "*", 3, 3)
 """Deleted behind the snapshot."""
 
 ACLS: Final[tuple[Acl, ...]] = (
-    (2, "b", 3, "User:alice", "*", 3, 3),
-    (2, "orders-", 4, "User:Jürgen 😀", "10.0.0.7", 4, 3),
-    (2, "*", 3, "User:*", "*", 8, 3),
-    (2, "orders-secret", 3, "User:alice", "*", 2, 2),
-    (3, "workers", 4, "User:alice", "*", 3, 3),
-    (4, "kafka-cluster", 3, "User:alice", "*", 12, 3),
-    (5, "pay-", 4, "User:alice", "*", 4, 3),
-    (6, "token", 3, "User:alice", "*", 8, 3),
-    (7, "alice", 3, "User:late", "*", 13, 3),
-    (2, "late", 3, "User:late", "*", 3, 2),
+    (2, 3, "b", "User:alice", "*", 3, 3),
+    (2, 4, "orders-", "User:Jürgen 😀", "10.0.0.7", 4, 3),
+    (2, 3, "*", "User:*", "*", 8, 3),
+    (2, 3, "orders-secret", "User:alice", "*", 2, 2),
+    (3, 4, "workers", "User:alice", "*", 3, 3),
+    (4, 3, "kafka-cluster", "User:alice", "*", 12, 3),
+    (5, 4, "pay-", "User:alice", "*", 4, 3),
+    (6, 3, "token", "User:alice", "*", 8, 3),
+    (7, 3, "alice", "User:late", "*", 13, 3),
+    (2, 3, "late", "User:late", "*", 3, 2),
 )
 """The ACLs in the end; the last one is made behind the snapshot."""
 
@@ -189,7 +189,7 @@ QUOTAS: Final[dict[Entity, dict[str, float]]] = {
 
 def acl_filter(acl: Acl | None = None) -> dict[str, Plain]:
     """The filter of one ACL, or of all."""
-    kind, name, pattern, principal, host, operation, permission = acl or (1, None, 1, None, None, 1, 1)
+    kind, pattern, name, principal, host, operation, permission = acl or (1, 1, None, None, None, 1, 1)
     return {
         "resource_type_filter": kind, "resource_name_filter": name, "pattern_type_filter": pattern,
         "principal_filter": principal, "host_filter": host, "operation": operation, "permission_type": permission,
@@ -198,7 +198,7 @@ def acl_filter(acl: Acl | None = None) -> dict[str, Plain]:
 
 def create_acls(wire: Wire, acls: Iterable[Acl]) -> None:
     """Make ACLs."""
-    facts = ("resource_type", "resource_name", "resource_pattern_type", "principal", "host", "operation")
+    facts = ("resource_type", "resource_pattern_type", "resource_name", "principal", "host", "operation")
     creations = [dict(zip((*facts, "permission_type"), acl, strict=True)) for acl in acls]
     answer = plain(wire.ask(request("CreateAcls", {"creations": creations}), 3))
     assert not any(each["error_code"] for each in answer["results"]), answer

@@ -302,6 +302,8 @@ class Broker:
                 accounts=len(report.adopted_accounts),
                 advice="name those that administer in super.users",
             )
+        if report.adopted_quotas:
+            log.warning("kafka_access_adopted", quotas=report.adopted_quotas)
         if report.remade:
             log.warning("topic_registry_rebuilt", topics=report.remade)
         if report.kafka_signs:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from seglog_broker.config import BrokerConfig, join_address
-from seglog_broker.config.dynamic_config import ALL_BROKERS
+from seglog_broker.config.broker_config import AUTHORIZERS
+from seglog_broker.config.dynamic_config import ALL_BROKERS, with_dynamic
 from seglog_broker.kafka_export import settings
 from seglog_broker.kafka_export.settings import Fitted
 from seglog_broker.kafka_export.source import ExportError, Source
 from seglog_broker.storage.directory import kafka_metadata
 from seglog_broker.storage.directory.accounts import Credential
+from seglog_broker.storage.directory.kafka_access import AUTHORIZER
 from seglog_broker.storage.io.filenames import is_id, new_id, uuid_of
 from seglog_broker.texts import counted
 from seglog_protocol.checkpoint_files import TopicPartition
@@ -115,6 +117,9 @@ class Cluster:
         for name in self.source.accounts.names():
             for credential in (self.source.accounts.account(name) or {}).values():
                 yield _credential(name, credential)
+        yield from map(kafka_metadata.record_of_rule, self.source.rules)
+        for entity, quotas in dynamic.clients.items():
+            yield from kafka_metadata.records_of_quotas(entity, quotas)
         if self.source.next_producer_id:
             yield messages.ProducerIdsRecord(
                 broker_id=self.nodes[0].node_id, broker_epoch=_NO_EPOCH, next_producer_id=self.source.next_producer_id
@@ -174,7 +179,15 @@ class Cluster:
                 f"account {short[0]} and {len(short) - 1} others have credentials of fewer than {_ITERATIONS_MIN} "
                 "iterations, with which Kafka lets nobody in: give them their passwords again"
             )
-        if self._config.super_users:
+        if self.source.rules:
+            is_open = with_dynamic(self._config, self.source.dynamic).allow_everyone_if_no_acl_found
+            self.changes.append(
+                "permissions go along, but are not in force until server.properties has "
+                f"{AUTHORIZER}={AUTHORIZERS[0]}{', allow.everyone.if.no.acl.found=true' if is_open else ''} and "
+                "super.users with those that administer and the nodes themselves, which are User:ANONYMOUS while their "
+                "listener asks for no login"
+            )
+        elif self._config.super_users:
             self.changes.append(
                 "super.users does not go along: without an authorizer Kafka lets every client administer; see "
                 "authorizer.class.name and super.users in its documentation"

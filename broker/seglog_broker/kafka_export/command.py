@@ -178,8 +178,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=_PROGRAM,
         description="Make of a log directory that no broker uses one or more that Apache Kafka starts with as they "
-        "are: topics with their ids and settings, records, committed offsets, accounts, transactions. The log "
-        "directory stays as it is.",
+        "are: topics with their ids and settings, records, committed offsets, transactions, accounts, permissions, "
+        "quotas. The log directory stays as it is.",
         epilog="Exit codes: 0 done, or can be done, 1 not done, 2 usage. See docs/BACKUP.md.",
         allow_abbrev=False,
     )
@@ -271,10 +271,12 @@ def _run(arguments: argparse.Namespace) -> Iterator[str]:
 def _summary(source: Source) -> str:
     topics, partitions = counted(len(source.topics), "topic"), counted(len(source.partitions), "partition")
     ends = "stopped cleanly" if source.is_clean else "not stopped cleanly"
-    accounts = f", {counted(len(source.accounts), 'account')}" if len(source.accounts) else ""
+    quotas = sum(map(len, source.dynamic.clients.values()))
+    kept = {"account": len(source.accounts), "permission": len(source.rules), "quota": quotas}
+    told = "".join(f", {counted(count, what)}" for what, count in kept.items() if count)
     return (
         f"{source.path}: {topics}, {partitions}, {counted(source.segments, 'segment')}, {size_text(source.size)}"
-        f"{accounts}; {ends}"
+        f"{told}; {ends}"
     )
 
 

@@ -18,6 +18,8 @@ Settings = Mapping[str, str]
 _SEGMENT_BYTES: Final = frozenset({"segment.bytes", "log.segment.bytes"})
 _OF_THE_MACHINE: Final = (
     "advertised.",
+    "allow.everyone.",
+    "authorizer.",
     "broker.",
     "control",
     "early.start.listeners",

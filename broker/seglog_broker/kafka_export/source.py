@@ -28,6 +28,7 @@ from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.texts import counted
 from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol import segment_files as names
+from seglog_protocol.access import Rules
 from seglog_protocol.checkpoint_files import MalformedCheckpointError, TopicPartition, decode_checkpoint
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.errors import CorruptRecordError
@@ -85,6 +86,7 @@ class Source:
     partitions: dict[TopicPartition, SourcePartition]
     offsets: dict[str, dict[TopicPartition, int]]
     accounts: AccountStore
+    rules: Rules
     dynamic: DynamicConfig
     next_producer_id: int
     archiving: int = 0
@@ -139,6 +141,7 @@ def read_source(fs: FileSystem, path: str) -> Source:
         partitions,
         offsets,
         accounts,
+        Rules(),
         read_dynamic_configs(fs, f"{path}/{filenames.DYNAMIC_CONFIGS_FILE}"),
         _next_producer_id(fs, path, partitions),
         _archiving(fs, path, partitions, offsets[checkpoints.LOG_START_CHECKPOINT]),

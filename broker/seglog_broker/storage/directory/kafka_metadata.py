@@ -12,14 +12,15 @@ import struct
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from types import MappingProxyType
 from typing import Final
 
+from seglog_broker.config.client_quotas import Entity, Quotas, entity_of
 from seglog_broker.storage.directory.accounts import Credential
 from seglog_broker.storage.io.filenames import new_id
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol import segment_files as names
+from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.kafka import Message, WireError, messages, read_message, write_message
@@ -80,9 +81,6 @@ _NUMBERS: Final = MappingProxyType({name: number for number, name in _KINDS.item
 _WRITTEN_VERSIONS: Final = MappingProxyType({"PartitionRecord": 1})
 """Where it is not 0. Version 2 of a partition adds eligible leader replicas, of which one replica has none."""
 
-Entity = tuple[tuple[str, str | None], ...]
-"""What a quota is for: types of entity (user, client-id, ip) and names, sorted; a name of None is the default's."""
-
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _SNAPSHOT_HEADER, _SNAPSHOT_FOOTER = 3, 4
 _RECORDS_A_BATCH: Final = 1_000
@@ -94,8 +92,8 @@ class KafkaMetadata:
 
     ``topic_configs`` has the settings of each topic as Kafka stores them, ``broker_configs`` those of brokers by node
     id, with an empty one for all brokers, ``group_configs`` those of groups; ``credentials`` are those of users by name
-    and mechanism, ``acls`` have an id of Kafka's each, and ``quotas`` have the values of each entity by key. Kafka has
-    given no producer id from ``next_producer_id`` on. ``problem``: why a part of it could not be read, or None.
+    and mechanism, ``rules`` the ACLs, and ``quotas`` the values of each entity by key, unchecked both. Kafka has given
+    no producer id from ``next_producer_id`` on. ``problem``: why a part of it could not be read, or None.
     ``metadata_version`` is None where what could be read names none.
     """
 
@@ -106,7 +104,7 @@ class KafkaMetadata:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     credentials: dict[tuple[str, str], Credential] = field(default_factory=dict)
-    acls: list[messages.AccessControlEntryRecord] = field(default_factory=list)
+    rules: list[Rule] = field(default_factory=list)
     quotas: dict[Entity, dict[str, float]] = field(default_factory=dict)
     next_producer_id: int = 0
     problem: str | None = None
@@ -147,7 +145,7 @@ def read_kafka_metadata(fs: FileSystem, path: str) -> KafkaMetadata:
             out.broker_configs[name] = config
         elif kind == GROUP_RESOURCE and config:
             out.group_configs[name] = config
-    out.acls = list(image.acls.values())
+    out.rules = list(image.rules.values())
     out.quotas = {entity: values for entity, values in image.quotas.items() if values}
     return out
 
@@ -160,7 +158,7 @@ class _Image:
         self.topics: dict[bytes, str] = {}
         self.partitions: dict[bytes, set[int]] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
-        self.acls: dict[bytes, messages.AccessControlEntryRecord] = {}
+        self.rules: dict[bytes, Rule] = {}
         self.quotas: dict[Entity, dict[str, float]] = {}
 
     def apply(self, name: str, log: bytes, first: int) -> None:
@@ -193,11 +191,15 @@ class _Image:
         elif isinstance(record, messages.ProducerIdsRecord):
             self.out.next_producer_id = record.next_producer_id
         elif isinstance(record, messages.AccessControlEntryRecord):
-            self.acls[record.id] = record
+            what, who = (
+                (record.resource_type, record.pattern_type, record.resource_name),
+                (record.principal, record.host),
+            )
+            self.rules[record.id] = rule_of(*what, *who, record.operation, record.permission_type)
         elif isinstance(record, messages.RemoveAccessControlEntryRecord):
-            self.acls.pop(record.id, None)
+            self.rules.pop(record.id, None)
         elif isinstance(record, messages.ClientQuotaRecord):
-            entity = tuple(sorted(((each.entity_type, each.entity_name) for each in record.entity), key=itemgetter(0)))
+            entity = entity_of({each.entity_type: each.entity_name for each in record.entity})
             values = self.quotas.setdefault(entity, {})
             if record.remove:
                 values.pop(record.key, None)
@@ -215,6 +217,11 @@ class _Image:
             with contextlib.suppress(ValueError):  # of an unknown mechanism
                 keys = record.salt, record.stored_key, record.server_key
                 self.out.credentials[key] = Credential(key[1], record.iterations, *keys)
+
+
+def rule_of(kind: int, pattern: int, name: str, principal: str, host: str, operation: int, permission: int) -> Rule:
+    """The rule of these facts, by Kafka's numbers."""
+    return Rule(Kind(kind), PatternType(pattern), name, principal, host, Operation(operation), Permission(permission))
 
 
 def _values(log: bytes, first: int) -> Iterator[bytes]:
@@ -249,6 +256,27 @@ def encode_bootstrap(records: Sequence[Message], now_ms: int, metadata_version: 
         levels["share.version"] = 2
     features = [messages.FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
     return _snapshot([*features, *records], now_ms)
+
+
+def record_of_rule(rule: Rule) -> Message:
+    """The record of an ACL. Kafka knows it by an id, which is made from what it says."""
+    return messages.AccessControlEntryRecord(
+        id=uuid.uuid5(uuid.NAMESPACE_OID, repr(tuple(rule))).bytes,
+        resource_type=rule.kind,
+        resource_name=rule.name,
+        pattern_type=rule.pattern,
+        principal=rule.principal,
+        host=rule.host,
+        operation=rule.operation,
+        permission_type=rule.permission,
+    )
+
+
+def records_of_quotas(entity: Entity, quotas: Quotas) -> Iterator[Message]:
+    """The records of an entity's quotas."""
+    for key, value in quotas.items():
+        of = [messages.ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+        yield messages.ClientQuotaRecord(entity=of, key=key, value=value, remove=False)
 
 
 def _snapshot(records: Sequence[Message], now_ms: int) -> bytes:

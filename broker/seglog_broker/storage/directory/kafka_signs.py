@@ -13,7 +13,12 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from seglog_broker.storage.directory.adoption import listed, reconcile, topic_ids
-from seglog_broker.storage.directory.kafka_metadata import METADATA_DIRECTORY, SNAPSHOT_SUFFIX, read_kafka_metadata
+from seglog_broker.storage.directory.kafka_metadata import (
+    METADATA_DIRECTORY,
+    SNAPSHOT_SUFFIX,
+    KafkaMetadata,
+    read_kafka_metadata,
+)
 from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints
 from seglog_broker.storage.directory.partition_loader import LoadReport
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry, Topics
@@ -249,11 +254,13 @@ def adopt_kafka_changes(
     offsets: OffsetCheckpoints,
     report: LoadReport,
     new_topic_id: Callable[[], str],
+    take_over_access: Callable[[KafkaMetadata], list[str]],
 ) -> None:
     """Bring ``registry``, the partitions' states and their checksums in line with what Kafka did, if it was there.
 
     ``found`` are the names in the log directory ``path``; ``directories``, those of them that are of partitions, gain
-    the ones that Kafka had set aside. The changes go into ``report``. Repeating it after a crash is harmless.
+    the ones that Kafka had set aside. The changes go into ``report``, and those of permissions and quotas through
+    ``take_over_access``. Repeating it after a crash is harmless.
     """
     signs = signs_of_kafka(fs, path, found, registry)
     if not signs:
@@ -267,11 +274,15 @@ def adopt_kafka_changes(
     metadata = read_kafka_metadata(fs, path)
     registry.metadata_version = metadata.metadata_version or registry.metadata_version
     if metadata.problem is not None:
-        report.problems.append(f"{metadata.problem}: changes of topics' settings are not taken over")
+        report.problems.append(
+            f"{metadata.problem}: changes of topics' settings, permissions and quotas are not taken over"
+        )
     ids = topic_ids(whole, lambda name: topic_id_in(fs, f"{path}/{name}"))
     out = reconcile(registry.topics, ids, new_topic_id, metadata)
     report.kafka_signs = signs
     report.kafka_changes = [f"{name} is back: Kafka had set it aside" for name in restored] + out.changes
+    if metadata.is_there and metadata.problem is None:
+        report.kafka_changes += take_over_access(metadata)
     points, starts, cleaned = (
         offsets.read(name, report.problems)
         for name in (

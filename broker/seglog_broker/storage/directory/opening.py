@@ -11,9 +11,9 @@ from typing import Final
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import DynamicConfig
-from seglog_broker.storage.directory import adoption, identity, kafka_metadata, kafka_signs
+from seglog_broker.storage.directory import adoption, identity, kafka_access, kafka_metadata, kafka_signs
 from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
-from seglog_broker.storage.directory.dynamic_configs import config_at_start
+from seglog_broker.storage.directory.dynamic_configs import config_at_start, encode_dynamic_configs
 from seglog_broker.storage.directory.log_directory import DirectoryLock, LogDirectory
 from seglog_broker.storage.directory.partition_loader import Loading, LoadingStoppedError, LoadReport, PartitionLoader
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
@@ -85,9 +85,9 @@ def open_log_directory(
             accounts.load()
             handles = handles or HandlePool(fs, config.seglog_handles_max, readahead=False)
             opened.callback(handles.close)
-            opening = _Opening(fs, clock, config, path, handles, accounts, new_uuid)
+            opening = _Opening(fs, clock, config, path, handles, accounts, dynamic, new_uuid)
             opened.callback(opening.partitions.release)
-            directory = opening.run(lock, dynamic, in_line_bytes, loading, upgrading)
+            directory = opening.run(lock, in_line_bytes, loading, upgrading)
             opened.pop_all()
             return directory
     except OSError as error:
@@ -191,7 +191,7 @@ def _has_news_of_kafka(fs: FileSystem, path: str, found: list[str], registry: To
 
 def _refuse_acls(fs: FileSystem, path: str) -> None:
     """Refuse a directory of a Kafka that had ACLs: the broker would let everyone do what they forbid."""
-    count = len(kafka_metadata.read_kafka_metadata(fs, path).acls)
+    count = len(kafka_metadata.read_kafka_metadata(fs, path).rules)
     if count:
         raise LogDirectoryError(
             f"{path} was used by a Kafka with {count:,} ACL{'' if count == 1 else 's'}, which seglog does not enforce "
@@ -225,11 +225,14 @@ class _Opening:
         path: str,
         handles: HandlePool,
         accounts: AccountStore,
+        dynamic: DynamicConfig,
         new_uuid: Callable[[], uuid.UUID],
     ) -> None:
         self._fs = fs
         self._path = path
         self._accounts = accounts
+        self._dynamic = dynamic
+        self._is_enforced = not config.seglog_acls_not_enforced
         self._new_uuid = new_uuid
         self._node_id = config.node_id
         self._report = LoadReport()
@@ -241,7 +244,6 @@ class _Opening:
     def run(
         self,
         lock: DirectoryLock,
-        dynamic: DynamicConfig,
         in_line_bytes: int | None,
         loading: Loading,
         upgrading: Callable[[identity.OtherVersion], None],
@@ -267,7 +269,15 @@ class _Opening:
             self._topics.unrecorded |= {self._file(name) for name in self._registry.remove_deleted(directories)}
             # Before the clean-shutdown marker is removed, because that may be the only sign of Kafka.
             kafka_signs.adopt_kafka_changes(
-                fs, path, found, directories, self._registry, self.partitions.checkpoints, self._report, self._new_id
+                fs,
+                path,
+                found,
+                directories,
+                self._registry,
+                self.partitions.checkpoints,
+                self._report,
+                self._new_id,
+                self._take_over_access,
             )
         clean = filenames.CLEAN_SHUTDOWN_FILE in found
         if clean:
@@ -312,7 +322,7 @@ class _Opening:
             self.partitions,
             self._topics,
             loader,
-            dynamic,
+            self._dynamic,
         )
 
     def _correct_internal_topics(self) -> bool:
@@ -399,15 +409,22 @@ class _Opening:
         metadata = kafka_metadata.read_kafka_metadata(self._fs, self._path)
         self._registry.metadata_version = metadata.metadata_version or self._registry.metadata_version
         if is_own:
+            self._registry.kafka_access = kafka_access.possible_access(metadata, self._report.problems)
             metadata = kafka_metadata.KafkaMetadata()
         if metadata.problem is not None:
-            self._report.problems.append(f"{metadata.problem}: topics' settings behind it are not known")
+            self._report.problems.append(
+                f"{metadata.problem}: topics' settings, permissions and quotas behind it are not known"
+            )
         of_brokers = {f"broker {name}" if name else "all brokers": c for name, c in metadata.broker_configs.items()}
         of_groups = {f"group {name}": config for name, config in metadata.group_configs.items()}
         for of, settings in (*sorted(of_brokers.items()), *sorted(of_groups.items())):
             told = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
             self._report.kafka_settings.append(f"{of}: {told}")
         self._adopt_accounts(metadata)
+        if not is_own:
+            self._take_over_access(metadata)
+            access = self._registry.kafka_access
+            self._report.adopted_rules, self._report.adopted_quotas = len(access.rules), len(access.quotas)
         for topic, partitions in ids.items():
             note = adoption.REMADE_NOTE if is_own else adoption.ADOPTED_NOTE
             self._registry.topics[topic] = adoption.adopted_topic(topic, partitions, self._new_id, note, metadata)
@@ -452,6 +469,26 @@ class _Opening:
                 f"the accounts of the Kafka that wrote {self._path} cannot be adopted: {error.message}", path=self._path
             ) from error
         self._report.adopted_accounts = sorted(plan.altered)
+
+    def _take_over_access(self, metadata: kafka_metadata.KafkaMetadata) -> list[str]:
+        """Take over what Kafka changed of permissions and quotas: before the registry, as accounts are; say what.
+
+        A crash between the files has the next start do it again, which changes nothing more.
+        """
+        before = self._registry.kafka_access
+        self._registry.kafka_access = now = kafka_access.possible_access(metadata, self._report.problems)
+        try:
+            dynamic = kafka_access.with_changes(self._dynamic, before, now, is_enforced=self._is_enforced)
+        except PolicyViolationError as error:
+            raise LogDirectoryError(
+                f"the permissions and quotas of the Kafka that wrote {self._path} cannot be adopted: {error.message}",
+                path=self._path,
+            ) from error
+        if dynamic != self._dynamic:
+            content = encode_dynamic_configs(dynamic)
+            write_file_atomically(self._fs, self._file(filenames.DYNAMIC_CONFIGS_FILE), content)
+            self._dynamic = dynamic
+        return kafka_access.told_changes(before, now)
 
     def _mark_leftovers(self, directories: Directories) -> None:
         """Mark directories of deleted topics for removal; set aside, as Kafka does, those of unknown topics."""

@@ -39,6 +39,8 @@ class LoadReport:
     adopted: list[str] = field(default_factory=list)  # topics of a directory that Kafka wrote
     kafka_settings: list[str] = field(default_factory=list)  # of brokers, in Kafka's metadata log; not taken over
     adopted_accounts: list[str] = field(default_factory=list)  # of a Kafka's metadata log
+    adopted_rules: int = 0  # of a Kafka's metadata log
+    adopted_quotas: int = 0
     remade: list[str] = field(default_factory=list)  # topics made from directories because the registry was lost
     kafka_signs: list[str] = field(default_factory=list)  # evidence that Kafka used the directory after seglog
     kafka_changes: list[str] = field(default_factory=list)  # what Kafka changed

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from seglog_broker.storage.directory.kafka_access import NO_ACCESS, Access
 from seglog_broker.storage.directory.kafka_metadata import METADATA_VERSION
 from seglog_broker.storage.io.filenames import deleted_topic_id, is_id, why_invalid_topic
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
@@ -21,7 +22,9 @@ from seglog_protocol.version import VERSION
 
 _VERSION: Final = 1
 _encoded = json.dumps
-_KEYS: Final = frozenset({"version", "topics", "deleting", "kafka_metadata", "metadata_version", "written_by"})
+_KEYS: Final = frozenset(
+    {"version", "topics", "deleting", "kafka_metadata", "kafka_access", "metadata_version", "written_by"}
+)
 
 _WRITTEN_BY_MAX: Final = 50
 """Characters of a version that are shown."""
@@ -80,6 +83,8 @@ class TopicRegistry:
         self._texts: dict[str, tuple[Topic, str]] = {}  # encoded entries, by name
         self.kafka_metadata: dict[str, int] | None = None
         """The files of Kafka's metadata log and their sizes when seglog last looked; None if it never did."""
+        self.kafka_access = NO_ACCESS
+        """The permissions and quotas in it then."""
         self.metadata_version = METADATA_VERSION
         """Of the last Kafka that has written the directory."""
         self.written_by: str | None = None
@@ -93,6 +98,7 @@ class TopicRegistry:
             self.deleting = list(found.get("deleting", ()))
             if (sizes := found.get("kafka_metadata")) is not None:
                 self.kafka_metadata = {str(name): int(size) for name, size in sizes.items()}
+            self.kafka_access = Access.of_facts(found["kafka_access"]) if "kafka_access" in found else NO_ACCESS
             self.metadata_version = int(found.get("metadata_version", METADATA_VERSION))
             self.written_by = str(found["written_by"])[:_WRITTEN_BY_MAX] if "written_by" in found else None
             problem = next(filter(None, map(_why_impossible, topics)), None)
@@ -131,6 +137,7 @@ class TopicRegistry:
             topic, text = topics[name], known.get(name)
             texts[name] = text if text is not None and text[0] is topic else (topic, _text(topic))
         self._texts = texts
+        access = [f'"kafka_access": {_encoded(self.kafka_access.facts())}'] if self.kafka_access != NO_ACCESS else []
         is_later = self.metadata_version != METADATA_VERSION  # else releases before 0.4 read the file, too
         return seal_members(
             (
@@ -139,6 +146,7 @@ class TopicRegistry:
                 f'"topics": {_block("[]", [text for _, text in texts.values()], 2)}',
                 f'"deleting": {_block("[]", map(_encoded, self.deleting), 2)}',
                 f'"kafka_metadata": {"null" if self.kafka_metadata is None else _mapping(self.kafka_metadata, 2)}',
+                *access,
                 f'"written_by": {_encoded(VERSION)}',
             )
         )

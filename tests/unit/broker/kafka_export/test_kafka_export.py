@@ -204,6 +204,7 @@ def test_settings_of_file_and_run_time_go_along_where_kafka_has_them() -> None:
             "readers": {"consumer.session.timeout.ms": "46000"},
             "workers": {"errors.deadletterqueue.topic.name": "dead"},
         },
+        {(("client-id", None), ("user", "ada")): {"producer_byte_rate": 9.0, "request_percentage": 50.5}},
     )
     write_file_atomically(fs, f"{_DATA}/seglog-configs.json", encode_dynamic_configs(dynamic))
     source = read_source(fs, _DATA)
@@ -215,6 +216,7 @@ def test_settings_of_file_and_run_time_go_along_where_kafka_has_them() -> None:
         "": {"log.retention.ms": "9", "log.segment.bytes": "1048576"},
         "1": {"log.retention.bytes": "7"},
     }
+    assert _said(fs).quotas == dynamic.clients
     lines = cluster.properties(nodes[0]).splitlines()
     assert {"log.retention.ms=10800000", "num.partitions=4"} <= set(lines)
     assert "listeners=PLAINTEXT://[::1]:9092,CONTROLLER://[::1]:9093" in lines

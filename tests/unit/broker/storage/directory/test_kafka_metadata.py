@@ -1,4 +1,4 @@
-"""Topics, accounts and ACLs out of Kafka's metadata log: directories of real Kafkas, and logs made record by record.
+"""What Kafka's metadata log has: directories of real Kafkas, and logs made record by record.
 
 ``tests/interop/make_kafka_metadata.py`` has the real one written: a snapshot, and changes behind it.
 """
@@ -16,23 +16,29 @@ from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
+from seglog_broker.config.client_quotas import Entity
 from seglog_broker.config.topic_overrides import KEPT_FOR_EVER, validate_topic_config
 from seglog_broker.security.credentials import from_salted
 from seglog_broker.security.sasl import Identity
 from seglog_broker.storage.directory.accounts import AccountStore, Change, Credential
-from seglog_broker.storage.directory.kafka_metadata import encode_bootstrap, read_kafka_metadata
+from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
+from seglog_broker.storage.directory.kafka_metadata import (
+    encode_bootstrap,
+    read_kafka_metadata,
+    records_of_quotas,
+)
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io.filenames import new_id, uuid_of
-from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import LogDirectoryError
-from seglog_protocol.kafka import messages, read_message
+from seglog_protocol.kafka import messages, read_message, write_message
 from seglog_protocol.record_batch import iter_batches, rewrite_offset_and_epoch
 from seglog_protocol.records import iter_records
 from seglog_protocol.scram import salted
 from seglog_protocol.steps import finished
-from tests.interop.make_kafka_metadata import ACLS, ITERATIONS, PASSWORDS, QUOTAS, SALT, Acl
+from tests.interop.make_kafka_metadata import ACLS, ITERATIONS, PASSWORDS, QUOTAS, SALT
 from tests.logs import ManualClock, batch, read_all
 from tests.support import each_case
 from tests.unit.broker.security.exchanges import plain
@@ -359,7 +365,7 @@ def test_what_a_bootstrap_file_has_is_read_back_while_kafka_has_no_log() -> None
     assert read_kafka_metadata(fs, _DATA).topic_ids == {}
 
 
-# --- Accounts and ACLs, of tests/interop/make_kafka_metadata.py -------------------------------------------------------
+# --- Accounts, of tests/interop/make_kafka_metadata.py -------------------------------------------------------
 
 _ACCEPTED: Final = "seglog.acls.not.enforced=true"
 
@@ -369,19 +375,12 @@ def _broker(fs: ForgetfulFileSystem, *flags: str) -> Broker:
     return Broker.open(config, fs, ManualClock(), InlineOffload())
 
 
-def _fields(record: messages.AccessControlEntryRecord) -> Acl:
-    return (
-        record.resource_type, record.resource_name, record.pattern_type, record.principal, record.host,
-        record.operation, record.permission_type,
-    )  # fmt: skip
-
-
 def test_the_metadata_log_has_the_credentials_acls_and_quotas_of_the_end() -> None:
     found = read_kafka_metadata(_real_directory("accounts"), _DATA)
     assert found.problem is None
     assert found.credentials.keys() == PASSWORDS.keys()
     assert {(each.iterations, each.salt) for each in found.credentials.values()} == {(ITERATIONS, SALT)}
-    assert sorted(map(_fields, found.acls)) == sorted(ACLS)
+    assert sorted(found.rules) == sorted(ACLS)
     assert found.quotas == QUOTAS
 
 
@@ -406,7 +405,7 @@ async def test_the_accounts_of_a_kafka_log_in_with_the_passwords_that_they_had()
         await exchange.respond(plain("Jürgen 😀", PASSWORDS["Jürgen 😀", "SCRAM-SHA-256"]))
         assert exchange.identity == Identity("User:Jürgen 😀")
         assert broker.close() == []
-        broker = _broker(fs)  # the key is needed once: the metadata log has not changed
+        broker = _broker(fs)
     broker.close()
 
 
@@ -431,3 +430,45 @@ async def test_an_account_that_is_deleted_does_not_come_back() -> None:
     broker = _broker(fs)
     assert broker.users.names() == ["Jürgen 😀", "alice"]
     broker.close()
+
+
+# --- Quotas -----------------------------------------------------------------------------------------------------------
+
+_OF_ALICE: Final = (("user", "alice"),)
+
+
+def _quota(value: float, entity: Entity = _OF_ALICE, *, removes: bool = False) -> bytes:
+    [record] = records_of_quotas(entity, {"producer_byte_rate": value})
+    record.remove = removes
+    return bytes([1, 14, 0]) + write_message(record, 0)
+
+
+def test_quotas_of_a_kafka_are_in_force_and_said() -> None:
+    fs = _real_directory("accounts")
+    with capture_logs() as logged:
+        broker = _broker(fs, _ACCEPTED)
+    [said] = [entry for entry in logged if entry["event"] == "kafka_access_adopted"]
+    assert said["quotas"] == sum(map(len, QUOTAS.values()))
+    for _ in range(2):
+        assert broker.live_config.dynamic.clients == QUOTAS
+        assert broker.close() == []
+        broker = _broker(fs)
+    broker.close()
+
+
+def test_quotas_that_kafka_changed_are_taken_over_and_what_was_made_here_stays() -> None:
+    bob = (("user", "bob"),)
+    fs = _kafkas(*_BEGIN, _quota(5.0), _quota(6.0, bob))
+    directory = opened(fs)
+    mine = directory.dynamic_config.with_clients({_OF_ALICE: {"producer_byte_rate": 7.0, "consumer_byte_rate": 8.0}})
+    write_file_atomically(fs, f"{_DATA}/seglog-configs.json", encode_dynamic_configs(mine))
+    directory.close()
+    _goes_on(fs, _quota(9.0), _quota(0.0, bob, removes=True))
+    directory = opened(fs)
+    assert directory.dynamic_config.clients == {_OF_ALICE: {"producer_byte_rate": 9.0, "consumer_byte_rate": 8.0}}
+    assert directory.report.kafka_changes == [
+        "1 quota was set: producer_byte_rate=9 of user alice",
+        "2 quotas were changed or deleted: producer_byte_rate=5 of user alice; producer_byte_rate=6 of user bob",
+    ]
+    directory.close()
+    assert opened(fs).report.kafka_changes == []

@@ -1,0 +1,117 @@
+"""Permissions and quotas of a Kafka, taken over from its metadata log.
+
+Taken is what differs from what that log had when seglog last looked, which the topic registry keeps: so rules and
+quotas that were made here stay, and those that were deleted here do not come back.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from seglog_broker.config.broker_config import AUTHORIZERS
+from seglog_broker.config.client_quotas import ENTITIES_MAX, Entity, check_entity, check_value, entity_text
+from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
+from seglog_broker.storage.directory.kafka_metadata import KafkaMetadata, rule_of
+from seglog_broker.texts import counted
+from seglog_protocol.access import Rule
+from seglog_protocol.errors import PolicyViolationError
+
+AUTHORIZER: Final = "authorizer.class.name"
+
+_NAMED_MAX: Final = 10
+"""Rules and quotas that a sentence names."""
+
+
+class Quota(NamedTuple):
+    """One value of an entity."""
+
+    entity: Entity
+    key: str
+    value: float
+
+    def __str__(self) -> str:
+        """The quota in a line."""
+        return f"{self.key}={self.value:g} of {entity_text(self.entity)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The permissions and quotas in a metadata log."""
+
+    rules: frozenset[Rule] = frozenset()
+    quotas: frozenset[Quota] = frozenset()
+
+    def facts(self) -> dict[str, Any]:
+        """The same for JSON, in an order that stays."""
+        return {"rules": sorted(self.rules), "quotas": sorted(self.quotas, key=str)}
+
+    @classmethod
+    def of_facts(cls, found: Any) -> "Access":
+        """What ``facts`` gave. Raises ValueError, TypeError, KeyError."""
+        quotas = (Quota(tuple((kind, name) for kind, name in of), key, value) for of, key, value in found["quotas"])
+        return cls(frozenset(rule_of(*each) for each in found["rules"]), frozenset(quotas))
+
+
+NO_ACCESS: Final = Access()
+
+
+def possible_access(metadata: KafkaMetadata, problems: list[str]) -> Access:
+    """The permissions and quotas of a metadata log that are possible here; ``problems`` names the others."""
+    quotas = [Quota(entity, key, value) for entity, values in metadata.quotas.items() for key, value in values.items()]
+    impossible = {rule: why for rule in metadata.rules if (why := rule.why_impossible()) is not None}
+    unusable = {quota: why for quota in quotas if (why := _why_impossible(quota)) is not None}
+    for what, found in (("permission", impossible), ("quota", unusable)):
+        if found:
+            one, why = next(iter(found.items()))
+            verb, like = ("is", "") if len(found) == 1 else ("are", "such as ")
+            problems.append(f"{counted(len(found), what)} of Kafka's {verb} not possible here: {like}{one}: {why}")
+    return Access(frozenset(), frozenset(quotas) - unusable.keys())
+
+
+def _why_impossible(quota: Quota) -> str | None:
+    try:
+        check_entity(dict(quota.entity))
+        check_value(quota.entity, quota.key, quota.value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def with_changes(dynamic: DynamicConfig, before: Access, now: Access, *, is_enforced: bool) -> DynamicConfig:
+    """The settings with the quotas that Kafka changed; its first rules are in force from then on if ``is_enforced``.
+
+    Raises PolicyViolationError where too many clients would have quotas.
+    """
+    clients: dict[Entity, dict[str, float]] = {}
+    for quota in before.quotas - now.quotas:
+        clients.setdefault(quota.entity, {**dynamic.clients.get(quota.entity, {})}).pop(quota.key, None)
+    for quota in now.quotas - before.quotas:
+        clients.setdefault(quota.entity, {**dynamic.clients.get(quota.entity, {})})[quota.key] = quota.value
+    after = dynamic.with_clients(clients)
+    if len(after.clients) > max(ENTITIES_MAX, len(dynamic.clients)):
+        raise PolicyViolationError(
+            f"{len(after.clients):,} clients would have quotas, and at most {ENTITIES_MAX:,} are possible"
+        )
+    if is_enforced and now.rules and not before.rules:
+        after = after.with_broker(ALL_BROKERS, {**after.of_broker(ALL_BROKERS), AUTHORIZER: AUTHORIZERS[0]})
+    return after
+
+
+def told_changes(before: Access, now: Access) -> list[str]:
+    """What Kafka changed, as sentences that name the first ones."""
+    pairs = (
+        ("permission", "made", now.rules - before.rules),
+        ("permission", "deleted", before.rules - now.rules),
+        ("quota", "set", now.quotas - before.quotas),
+        ("quota", "changed or deleted", before.quotas - now.quotas),
+    )
+    return [
+        f"{counted(len(found), what)} {'was' if len(found) == 1 else 'were'} {how}: {_named(found)}"
+        for what, how, found in pairs
+        if found
+    ]
+
+
+def _named(found: frozenset[Rule] | frozenset[Quota]) -> str:
+    names = sorted(map(str, found))
+    more = f" and {len(names) - _NAMED_MAX:,} more" if len(names) > _NAMED_MAX else ""
+    return f"{'; '.join(names[:_NAMED_MAX])}{more}"
