@@ -86,6 +86,27 @@ class DescribedListener(Message):
     advertised: str | None = None
 
 
+class RefusedAccess(Message):
+    """An operation that was seen at ``seen_ms``, and that no rule allows; the names are those of Kafka."""
+
+    principal: str
+    operation: str
+    resource: str
+    name: str
+    seen_ms: Int64
+
+
+class AccessDescription(Message):
+    """Rules of access: how many there are, and ``enforced``, whether they are in force.
+
+    ``refused_if_enforced`` has what clients did lately while they are not, and would not be let do: the newest first.
+    """
+
+    enforced: bool
+    rules: Int64
+    refused_if_enforced: list[RefusedAccess] = default([])
+
+
 class DescribeBrokerReply(Message):
     """Every broker key with value and origin, and what the broker runs on.
 
@@ -103,3 +124,4 @@ class DescribeBrokerReply(Message):
     now_ms: Int64
     process: Int64 = default(0)
     user: Int64 = default(0)
+    access: AccessDescription | None = None
