@@ -3,6 +3,7 @@
 import socket
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 from seglog_protocol.kafka import Malformed, Request, Response, Struct, messages, read_response, write_request
@@ -42,9 +43,14 @@ class Wire:
 
     def send(self, request: Request, version: int) -> None:
         """Send a request whose response is received later, in the order of requests."""
-        self._asked += 1
+        self.tell(request, version)
         self._waiting.append((request, version, self._asked))
-        self._socket.sendall(b"".join(write_request(self._asked, "seglog", request, version)))
+
+    def tell(self, request: Request, version: int) -> None:
+        """Send a request that has no response."""
+        self._asked += 1
+        with suppress(ConnectionError):  # it is closed, which shows when a response is waited for
+            self._socket.sendall(b"".join(write_request(self._asked, "seglog", request, version)))
 
     def receive(self) -> Response | None:
         """The response to the request that was sent before, as ``ask`` has it."""
