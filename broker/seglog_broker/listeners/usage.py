@@ -10,6 +10,7 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.config.client_quotas import (
     CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
     KEYS,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
@@ -86,6 +87,23 @@ class Usage(Worked):
         now, windows = trio.current_time(), self._broker.usage_buckets.windows(key)
         bucket.rate.add(amount, now, windows)
         self._mute(bucket, min(longest, bucket.rate.wait(bucket.limit.value, now, windows)), now)
+
+    def may_change(self, partitions: int, *, is_strict: bool = False) -> bool:
+        """Count partitions that are to be created or deleted.
+
+        With ``is_strict`` they may not be while the client is above its quota: False, and they are not counted.
+        """
+        bucket = self._bucket(CONTROLLER_MUTATION_RATE) if partitions and self.is_counted else None
+        if bucket is None:
+            return True
+        now, windows, limit = trio.current_time(), self._broker.usage_buckets.windows(bucket.key), bucket.limit.value
+        if is_strict and (missing := bucket.tokens.wait(limit, now, windows)):
+            self._mute(bucket, missing, now)
+            return False
+        bucket.tokens.take(partitions, limit, now, windows)
+        if not is_strict:
+            self._mute(bucket, bucket.tokens.wait(limit, now, windows), now)
+        return True
 
     def fetched_bytes_max(self) -> int:
         """The most bytes that one fetch may bring: what the quota gives in the windows that are over."""

@@ -78,6 +78,8 @@ async def append_creating(
     missing = broker.missing_topics(request)
     try:
         refusal = connection.session.refusal(Operation.CREATE, Kind.TOPIC, missing[0], is_new=True) if missing else None
+        if refusal is None:
+            connection.usage.may_change(len(missing) * broker.config.num_partitions)
         refused = await broker.create_missing(request) if refusal is None else {}
         refused |= {} if refusal is None else dict.fromkeys(missing, refusal)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -132,6 +134,8 @@ async def _answer(
     changed = CHANGED.get(request.api)
     if changed is not None and (refusal := connection.session.refusal_of(changed)) is not None:
         raise refusal
+    if connection.usage.is_counted:
+        connection.usage.may_change(_changed_partitions(broker, request))
     answering = partial(broker.answer, request, client_host)
     if not isinstance(request, _WAITING):
         return await answering()
@@ -139,6 +143,17 @@ async def _answer(
     if answered is None:
         raise errors.RequestCancelledError("the peer has left")
     return answered
+
+
+def _changed_partitions(broker: Broker, request: messages.Request) -> int:
+    """How many partitions a request creates or deletes."""
+    if not isinstance(request, messages.CreateTopicRequest | messages.AlterTopicRequest | messages.DeleteTopicRequest):
+        return 0
+    topic = broker.directory.registry.topics.get(request.topic)
+    there = 0 if topic is None else topic.partitions
+    if isinstance(request, messages.DeleteTopicRequest):
+        return there
+    return max(0, (request.partitions or (0 if there else broker.config.num_partitions)) - there)
 
 
 async def answer(

@@ -16,8 +16,18 @@ from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceTy
 from seglog_broker.runtime import usage_buckets
 from seglog_broker.runtime.usage_buckets import BUCKETS_MAX, LINES_AN_HOUR, LoopTime
 from seglog_protocol.kafka import messages
-from seglog_protocol.messages import AppendPartition, AppendRequest, FetchPartition, FetchRequest
+from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.messages import (
+    AlterTopicRequest,
+    AppendPartition,
+    AppendRequest,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    FetchPartition,
+    FetchRequest,
+)
 from tests.logs import batch
+from tests.unit.broker.listeners.fake_broker import OFFSETS
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed, fetch, kafka, produce
 from tests.unit.broker.listeners.real_broker import real
 
@@ -207,6 +217,68 @@ async def test_on_the_native_wire_the_answer_is_late(autojump_clock: MockClock) 
         ):
             await seconds(first, ask)
             assert await seconds(first + 100, ask) == pytest.approx(100 * len(RECORDS) / LIMIT, rel=0.1)
+
+
+def topics(**partitions: int) -> messages.CreateTopicsRequest:
+    cls = messages.CreateTopicsRequest
+    wanted = [cls.CreatableTopic(name=name, num_partitions=count) for name, count in partitions.items()]
+    for topic in wanted:
+        topic.replication_factor, topic.assignments, topic.configs = 1, [], []
+    return cls(topics=wanted)
+
+
+async def test_changes_of_topics_are_refused_to_a_client_above_its_quota_or_have_it_wait(
+    autojump_clock: MockClock, served: KafkaServed
+) -> None:
+    """The numbers are those of a real Kafka: 5 partitions a second, 55 at once."""
+    await limit(served.broker, controller_mutation_rate=5.0)
+    peer, exceeded = await served.connect(), ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+    async def told(request: Any, version: int, *codes: int) -> int:
+        response = await peer.ask(request, version)
+        results = next(
+            getattr(response, name) for name in ("topics", "responses", "results") if hasattr(response, name)
+        )
+        assert [result.error_code for result in results] == list(codes)
+        throttle_ms: int = response.throttle_time_ms
+        return throttle_ms
+
+    only_validated = topics(v=60)
+    only_validated.validate_only = True
+    assert await told(only_validated, 6, 0) == 0, "that counts, too"
+    assert await told(topics(a=60), 6, exceeded) == pytest.approx(1000, abs=1)
+    assert await told(topics(a=1, b=1), 6, 0, exceeded) == pytest.approx(200, abs=1)
+    assert await told(topics(plain=60), 6, ErrorCode.TOPIC_ALREADY_EXISTS) == 0
+    await trio.sleep(6)
+    assert await told(topics(c=3, d=60, e=3), 7, 0, 0, exceeded) > 6000
+    enlarged = messages.CreatePartitionsRequest.CreatePartitionsTopic(name="c", count=4, assignments=None)
+    assert await told(messages.CreatePartitionsRequest(topics=[enlarged]), 3, 0) == 0
+    deleted = messages.DeleteTopicsRequest(topic_names=["c"])
+    assert await told(deleted, 5, exceeded) == pytest.approx(200, abs=1)
+    assert await told(deleted, 4, 0) == pytest.approx(800, abs=1), "who does not know the error waits after the change"
+    assert await told(topics(f=1), 5, 0) == pytest.approx(200, abs=1)
+    created = messages.MetadataRequest(topics=[messages.MetadataRequest.MetadataRequestTopic(name="g")])
+    await peer.ask(created, 4)
+    assert served.broker.metrics.quota_throttles["controller_mutation_rate"] == 7
+
+
+async def test_native_clients_wait_after_changes_of_topics(autojump_clock: MockClock) -> None:
+    async with real() as served:
+        await limit(served.broker, entity_of({"user": None}), controller_mutation_rate=1.0)
+        peer, began = await served.greeted(), trio.current_time()
+        for number, request in enumerate(
+            (
+                CreateTopicRequest("t", 31),
+                AlterTopicRequest("t", partitions=51),
+                DeleteTopicRequest("t"),
+                AppendRequest([AppendPartition("new", 0, len(RECORDS))], "disk", create=True),
+                OFFSETS,
+            ),
+            start=1,
+        ):
+            payload = RECORDS if isinstance(request, AppendRequest) else b""
+            assert "error" not in await peer.ask(number, request, payload)
+        assert trio.current_time() - began == pytest.approx(31 + 20 + 51 + 1 - 11, abs=0.01)
 
 
 async def hangs_up(served: KafkaServed) -> float:

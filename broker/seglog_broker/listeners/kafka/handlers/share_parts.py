@@ -139,6 +139,7 @@ def fetched(
     context: RequestContext, lock_ms: int, taken: Mapping[Place, Taken], outcome: Mapping[Place, Failure]
 ) -> messages.ShareFetchResponse:
     """The response to a fetch that has ended so."""
+    context.usage.note_fetched(sum([len(each.records) for each in taken.values()]))
     parts = {}
     for place in (*taken, *outcome):
         if place not in parts:

@@ -89,7 +89,10 @@ async def create_topics(
             _check_once("name", times.pop(wanted.name))
             _check_amount("Excessively large number of partitions per request.", is_too_much=too_many)
             context.reserve(CREATED_BYTES)
-            planned.append((result, _checked(context, wanted)))
+            asked = _checked(context, wanted)
+            if wanted.name not in context.topics:
+                _check_rate(context, wanted_by_default if asked.partitions is None else asked.partitions, 6)
+            planned.append((result, asked))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             result.error_code, result.error_message = failure_of(error, "CreateTopics")
     work = context.broker.check_new_topics if request.validate_only else context.broker.create_topics
@@ -130,6 +133,12 @@ def _checked(context: RequestContext, wanted: _Wanted) -> CreateTopicRequest:
     if why is not None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
     return CreateTopicRequest(wanted.name, count, config)
+
+
+def _check_rate(context: RequestContext, partitions: int, strict_since: int) -> None:
+    """Raise Refused for a client above its quota of partitions; older versions wait after the change instead."""
+    if not context.usage.may_change(partitions, is_strict=context.version >= strict_since):
+        raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, None)
 
 
 def _describe(context: RequestContext, result: _Created, count: int, entries: Iterable[ConfigEntry]) -> None:
@@ -205,8 +214,9 @@ async def create_partitions(
         response.results.append(result)
         try:
             _check_once("name", times.pop(wanted.name))
-            left -= _added_partitions(context, wanted)
+            left -= (added := _added_partitions(context, wanted))
             _check_amount(f"One request adds at most {PARTITIONS_MAX} partitions.", is_too_much=left < 0)
+            _check_rate(context, added, 3)
             if not request.validate_only:
                 await context.broker.answer(AlterTopicRequest(wanted.name, partitions=wanted.count))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -302,6 +312,7 @@ async def _delete(context: RequestContext, topic: Topic | None, name: str | None
         raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     if topic is None or context.topics.get(topic.name) is not topic:  # deleted since
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    _check_rate(context, topic.partitions, 5)
     await context.broker.answer(DeleteTopicRequest(topic.name))
 
 

@@ -149,6 +149,7 @@ async def _create(context: RequestContext, names: Sequence[str]) -> dict[str, Er
         return dict.fromkeys(names, ErrorCode(refusal.kafka_code))
     failed: dict[str, ErrorCode] = {}
     wanted = [CreateTopicRequest(name) for name in names if not is_internal(name) and name != RESERVED_TOPIC]
+    context.usage.may_change(len(wanted) * context.config.num_partitions)
     outcomes = await each_outcome(context.broker.create_topics(wanted), len(wanted))
     for asked, outcome in zip(wanted, outcomes, strict=True):
         if isinstance(outcome, Exception) and not isinstance(outcome, TopicExistsError):
