@@ -15,6 +15,7 @@ from seglog_broker.security.credentials import ITERATIONS_MIN, from_password
 from seglog_broker.storage.directory.accounts import Change
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.interop.kafka_access_cases import (
+    ADMIN,
     ANONYMOUS,
     ANSWERS,
     ASKED,
@@ -47,8 +48,7 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         with locked_accounts(PosixFileSystem(), str(directory)) as accounts:
             accounts.change(
                 Change(name, MECHANISM, from_password(MECHANISM, password(name), ITERATIONS_MIN))
-                for name in principals
-                if name != ANONYMOUS
+                for name in {ADMIN, *principals} - {ANONYMOUS}
             )
         listeners = "listeners=PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
         told = (listeners, "sasl.enabled.mechanisms=PLAIN", *settings)
