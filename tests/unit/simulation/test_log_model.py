@@ -18,6 +18,7 @@ from seglog_broker.storage.log.truncation import DeletionRule
 from seglog_broker.storage.segment.segment_log import TailCache
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy
 from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, segment_file_name
 from seglog_protocol.transaction_files import EndMarker, encode_end_marker
 from tests.logs import DIRECTORY, LogOnDisk, batch, index_bytes, read_around, verify
 from tests.soundness import assert_log_sound
@@ -163,21 +164,18 @@ class LogModel(RuleBasedStateMachine):
         kept = [value for value in self.values if value[0] < promised or value[0] in found]
         assert {offset for offset, _, _ in kept} == found
         self.values, self.end = kept, log.log_end_offset
-        self._forget_transactions()
 
     def _forget_transactions(self) -> None:
         """Batches of the segments that there are: those below the log start, too, tell where a transaction began.
 
-        The cut may have taken the snapshot that told of one from before these segments, as in Kafka.
+        Of what was before these segments a snapshot tells where they begin. There may be none: a power cut takes it,
+        and a start that reads many segments writes it for the last two only.
         """
-        log, batches = self.disk.log, self.transactions.batches
-        first = log.segments[0].base_offset
-        there = {header.base_offset for segment in log.segments for _, header in segment.log.batches()}
-        batches = [each for each in batches if each.next_offset <= first or each.offset in there]
-        self.transactions.batches = batches
-        opened = self.transactions.transactions()[0]
-        if any(log.producers.open.get(producer_id) != begun for producer_id, begun in opened.items()):
-            self.transactions.batches = [each for each in batches if each.offset >= first]
+        first = self.disk.log.segments[0].base_offset
+        there = {header.base_offset for segment in self.disk.log.segments for _, header in segment.log.batches()}
+        if self.disk.fs.exists(f"{DIRECTORY}/{segment_file_name(first, SNAPSHOT_SUFFIX)}"):
+            there.update(each.offset for each in self.transactions.batches if each.next_offset <= first)
+        self.transactions.batches = [each for each in self.transactions.batches if each.offset in there]
 
     def _crash(self, policy: CrashPolicy) -> None:
         self.disk.crash(policy, log_start=self.start)
@@ -185,6 +183,7 @@ class LogModel(RuleBasedStateMachine):
         self.durable = self.disk.log.durable_end_offset
         self.epoch += 1
         assert self.disk.log.leader_epoch == self.epoch, "every unclean start takes a new epoch"
+        self._forget_transactions()
 
     @precondition(lambda self: self.end > self.start)
     @rule(share=st.floats(0, 1))
