@@ -144,7 +144,7 @@ class CarriedRequest(Responses):
     def _serve(self, slow: SlowRequests, request: Request) -> None:
         api, header, context, connection = self._kind, self._header, self._context, self._connection
         if (refusal := api.refusal_of(connection.session, request)) is not None:
-            connection.job = partial(slow.refuse, header, request, ErrorCode(refusal.kafka_code), refusal.message)
+            connection.job = partial(slow.refuse, header, request, *refusal)
             return
         try:
             response = None if api.handle_now is None else api.handle_now(context, request)

@@ -1,7 +1,8 @@
 """What the handlers of Kafka requests are given, and how they are registered."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.api.broker import Broker
@@ -9,15 +10,28 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.transactions.service.service import TransactionService
+from seglog_broker.listeners.kafka.errors import Failure
 from seglog_broker.listeners.session import Need, Session
 from seglog_broker.listeners.usage import Usage
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, Room
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
-from seglog_protocol.errors import InvalidRequestError, SeglogError
+from seglog_protocol.access import CLUSTER, Kind, Operation
+from seglog_protocol.errors import InvalidRequestError
+from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Response
 
 LEADER_EPOCH: Final = 0
 """The leader epoch of partitions without a log in service."""
+
+
+_REFUSED: Final[Mapping[Kind, ErrorCode]] = MappingProxyType(
+    {
+        Kind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        Kind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        Kind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        Kind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
 
 
 class Endpoint(NamedTuple):
@@ -82,6 +96,16 @@ class RequestContext:
         """The only node of the cluster."""
         return self.broker.config.node_id
 
+    def code_for(self, operation: Operation, kind: Kind, name: str) -> ErrorCode:
+        """The code of a thing that the client may not do an operation with; NONE if it may."""
+        return ErrorCode.NONE if self.session.allows(operation, kind, name) else _REFUSED[kind]
+
+    def check(self, operation: Operation, kind: Kind, name: str = CLUSTER) -> None:
+        """Raise AuthorizationError if the client may not do an operation with a resource."""
+        refusal = self.session.refusal(operation, kind, name)
+        if refusal is not None:
+            raise refusal
+
     def turn(self) -> Awaitable[None]:
         """Wait for the next turn of a request with much work, and for the memory of a large response."""
         return self.room.wait_after(self.broker.turn)
@@ -92,6 +116,15 @@ class RequestContext:
             raise InvalidRequestError(
                 f"one response takes at most {RESPONSE_BYTES_MAX // 2**20} MiB: ask for less at a time", field=""
             )
+
+
+class Ask(NamedTuple):
+    """The operation that a request is, with the cluster or, where it is about one group or the like, with that."""
+
+    operation: Operation
+    kind: Kind = Kind.CLUSTER
+    field: str = ""
+    """The field of the request that names it."""
 
 
 class Repeats(NamedTuple):
@@ -128,12 +161,20 @@ class Api(NamedTuple):
     """True if ``handle`` has a task take over before it waits for more than a ``Signal``: it may begin without one."""
     repeats: Repeats | None = None
     """Given where clients send the same again and again."""
+    asks: Ask | None = None
+    """What rules have to allow. What is about several things, or none, asks for each in its handler."""
     needs: Need | Callable[[Any], Need] | None = None
     """The need of a request, of the cluster or of administrators; a function of the request where that says so."""
     is_carried: bool = False
     """True if native clients may ask it, too (``carried``)."""
 
-    def refusal_of(self, session: Session, request: Any) -> SeglogError | None:
-        """The reason why a client may not ask this; None if it may."""
+    def refusal_of(self, session: Session, request: Any) -> Failure | None:
+        """The reason why a client may not ask this; None if it may. About a group there are no words, as in Kafka."""
+        if self.asks is not None:
+            operation, kind, field = self.asks
+            refusal = session.refusal(operation, kind, getattr(request, field) if field else CLUSTER)
+            if refusal is not None:
+                return Failure(ErrorCode(refusal.kafka_code), None if field else refusal.message)
         needed = self.needs(request) if callable(self.needs) else self.needs
-        return None if needed is None else session.refusal_of(needed)
+        refusal = None if needed is None else session.refusal_of(needed)
+        return None if refusal is None else Failure(ErrorCode(refusal.kafka_code), refusal.message)

@@ -83,7 +83,7 @@ _ALSO_EACH: Final[Mapping[str, range]] = MappingProxyType(
 """Versions with an error for the whole that have it with each thing, too."""
 
 
-def error_response(request: Request, version: int, error: ErrorCode, message: str) -> Response:
+def error_response(request: Request, version: int, error: ErrorCode, message: str | None) -> Response:
     """The response that answers a request of this version with ``error``; ``message`` where there is room for it.
 
     A request that names nothing gets a response without an error where the version has none for the whole; so it is in
@@ -92,7 +92,7 @@ def error_response(request: Request, version: int, error: ErrorCode, message: st
     return finished(error_response_in_steps(request, version, error, message))
 
 
-def error_response_in_steps(request: Request, version: int, error: ErrorCode, message: str) -> Steps[Response]:
+def error_response_in_steps(request: Request, version: int, error: ErrorCode, message: str | None) -> Steps[Response]:
     """The same in steps: a request may name tens of thousands of things."""
     return _Failure(apis()[request.API_KEY].response, version, error, message).response(request)
 
@@ -100,7 +100,7 @@ def error_response_in_steps(request: Request, version: int, error: ErrorCode, me
 class _Failure:
     """An error in the response ``name`` of one version."""
 
-    def __init__(self, name: str, version: int, error: ErrorCode, message: str) -> None:
+    def __init__(self, name: str, version: int, error: ErrorCode, message: str | None) -> None:
         self._definition = definition(name)
         self._classes = struct_classes(name)
         self._version = version

@@ -36,7 +36,9 @@ MESSAGE_CHARACTERS_MAX: Final = 1_000
 
 
 def error_message(error: errors.SeglogError) -> str:
-    """The sentence of ``error``, cut to what a response can hold."""
+    """The sentence of ``error``, cut to what a response can hold; Kafka's where the client may not do something."""
+    if isinstance(error, errors.AuthorizationError):
+        return _REFUSED.get(type(error), error.message)
     return error.message[:MESSAGE_CHARACTERS_MAX]
 
 
@@ -44,6 +46,15 @@ def error_code(error: errors.SeglogError) -> ErrorCode:
     """Kafka's code for ``error``."""
     own = _OWN.get(type(error))
     return ErrorCode(error.kafka_code) if own is None else own
+
+
+_REFUSED: Final[Mapping[type[errors.SeglogError], str]] = MappingProxyType(
+    {
+        errors.TopicAuthorizationError: "Topic authorization failed.",
+        errors.GroupAuthorizationError: "Group authorization failed.",
+        errors.TransactionalIdAuthorizationError: "Transactional Id authorization failed.",
+    }
+)
 
 
 class Failure(NamedTuple):
@@ -82,6 +93,8 @@ def group_failure(error: Exception, api: str) -> Failure:
     where the codes of partitions are final for them. MESSAGE_TOO_LARGE would be about the
     broker's own record.
     """
+    if isinstance(error, Refused):
+        return error.failure
     known = as_seglog_error(error, api)
     code = error_code(known)
     if isinstance(known, errors.MessageTooLargeError):

@@ -334,7 +334,7 @@ class SlowRequests:
             if context.session.has_failed:
                 self._connection.end(EndReason.AUTHENTICATION_FAILED)
 
-    async def refuse(self, header: kafka.RequestHeader, request: Request, code: ErrorCode, message: str) -> None:
+    async def refuse(self, header: kafka.RequestHeader, request: Request, code: ErrorCode, message: str | None) -> None:
         """Answer a request with an error, for each thing that it names."""
         await flush(self._connection.sender)
         steps = error_response_in_steps(request, header.version, code, message)

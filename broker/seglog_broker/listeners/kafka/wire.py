@@ -48,7 +48,6 @@ from seglog_protocol.errors import (
     WrongPortError,
 )
 from seglog_protocol.frame_receiver import LENGTH_SIZE, Buffer, has_own_buffer
-from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.frames import PRODUCE, KafkaFrameReader
 from seglog_protocol.kafka.structs import Request, Response
 
@@ -384,9 +383,8 @@ class KafkaWire(Wire):
         if isinstance(request, kafka.messages.ApiVersionsRequest):
             self._software = f"{request.client_software_name} {request.client_software_version}".strip()
         if (refusal := api.refusal_of(self._session, request)) is not None:
-            code = ErrorCode(refusal.kafka_code)
             connection.spent = budget.TURN
-            connection.job = partial(self._slow.refuse, header, request, code, refusal.message)
+            connection.job = partial(self._slow.refuse, header, request, *refusal)
             return
         if isinstance(request, kafka.messages.FetchRequest):
             self._fetches.serve(self._context(header), header, request)

@@ -26,6 +26,7 @@ ShareGroupDescribe
 """
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from seglog_broker.coordinators.groups.consumer_description import (
@@ -35,7 +36,7 @@ from seglog_broker.coordinators.groups.consumer_description import (
 )
 from seglog_broker.coordinators.groups.membership import ListedGroup, MemberDescription
 from seglog_broker.listeners.kafka.context import Api, RequestContext
-from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, group_code, group_failure
+from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX, Refused, group_code, group_failure
 from seglog_broker.listeners.kafka.handlers import cluster
 from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, each_outcome, in_turns
 from seglog_broker.runtime.budget import Turns
@@ -65,6 +66,11 @@ async def describe_groups(
     response = messages.DescribeGroupsResponse()
     turns = Turns(context.turn)
     for name in dict.fromkeys(request.groups):
+        code = context.code_for(Operation.DESCRIBE, Kind.GROUP, name)
+        if code:
+            await turns.spend(TOPIC_COST)
+            response.groups.append(_Described(group_id=name, error_code=code))
+            continue
         try:
             described = await _described(context, turns, name)
         except UnknownGroupError as error:
@@ -121,11 +127,15 @@ async def list_groups(context: RequestContext, request: messages.ListGroupsReque
     try:
         turns = Turns(context.turn)
         groups = await context.groups.list_groups()
+        sees = context.session.sees
+        sees_all = sees(Operation.DESCRIBE, Kind.CLUSTER)
         return messages.ListGroupsResponse(
             groups=[
                 await _listed(context, turns, group)
                 for group in groups
-                if (not states or group.state.lower() in states) and (not kinds or group.kind.lower() in kinds)
+                if (not states or group.state.lower() in states)
+                and (not kinds or group.kind.lower() in kinds)
+                and (sees_all or sees(Operation.DESCRIBE, Kind.GROUP, group.group))
             ]
         )
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -144,9 +154,15 @@ async def delete_groups(
     context: RequestContext, request: messages.DeleteGroupsRequest
 ) -> messages.DeleteGroupsResponse:
     """Groups without members are deleted with their offsets, each with its own result."""
-    names = list(dict.fromkeys(request.groups_names))
-    errors = await each_outcome(context.groups.delete(names), len(names))
     response = messages.DeleteGroupsResponse()
+    names = []
+    async for name in in_turns(context, dict.fromkeys(request.groups_names)):
+        code = context.code_for(Operation.DELETE, Kind.GROUP, name)
+        if code:
+            response.results.append(_Deleted(group_id=name, error_code=code))
+        else:
+            names.append(name)
+    errors = await each_outcome(context.groups.delete(names), len(names))
     async for name, why in in_turns(context, zip(names, errors, strict=True)):
         deleted = _Deleted(group_id=name)
         if why is not None:
@@ -160,6 +176,9 @@ NAME_COST: Final = 0.2
 
 
 DescribedT = TypeVar("DescribedT", messages.ConsumerGroupDescribeResponse, messages.ShareGroupDescribeResponse)
+
+_HAS_OTHERS: Final = "The group has described topic(s) that the client is not authorized to describe."
+"""Kafka's sentence."""
 
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
@@ -192,10 +211,14 @@ async def _describe_each(
         await turns.spend(TOPIC_COST)
         described = response.DescribedGroup(group_id=name)
         response.groups.append(described)
+        described.error_code = context.code_for(Operation.DESCRIBE, Kind.GROUP, name)
+        if described.error_code:
+            continue
         try:
             context.reserve(PART_BYTES + 2 * len(name))
             found = find(name)
             for member in found.members:
+                await _check_topics(context, member)
                 await _reserve_member(context, turns, member)
                 described.members.append(_described_member(response, member))
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -210,6 +233,14 @@ async def _describe_each(
             context, Kind.GROUP, described.group_id, asked=request.include_authorized_operations
         )
     return response
+
+
+async def _check_topics(context: RequestContext, member: ConsumerMemberDescription) -> None:
+    """Raise Refused if a member has a topic that the client may not describe."""
+    async for topic in in_turns(context, chain(member.assigned, member.target)):
+        code = context.code_for(Operation.DESCRIBE, Kind.TOPIC, topic.topic)
+        if code:
+            raise Refused(code, _HAS_OTHERS)
 
 
 async def _reserve_member(context: RequestContext, turns: Turns, member: ConsumerMemberDescription) -> None:

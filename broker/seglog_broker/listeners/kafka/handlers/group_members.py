@@ -46,7 +46,8 @@ ShareGroupHeartbeat
   1   flexible; the first one that is stable
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from seglog_broker.coordinators.groups.assignors import Assignment
@@ -60,17 +61,19 @@ from seglog_broker.coordinators.groups.membership import (
     SyncResult,
 )
 from seglog_broker.coordinators.groups.share import ShareHeartbeat
-from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
+from seglog_broker.listeners.kafka.context import Api, Ask, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, group_code, group_failure
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_protocol import errors
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
 _NO_NODE: Final = -1
-_GROUP: Final = 0
-_TRANSACTION: Final = 1
+_KINDS: Final[Mapping[int, Kind]] = MappingProxyType({0: Kind.GROUP, 1: Kind.TRANSACTIONAL_ID})
+
+_SHOWN: Final = {Kind.GROUP: "Group", Kind.TRANSACTIONAL_ID: "Transactional Id"}
 
 _UNKNOWN_KIND: Final = Failure(ErrorCode.INVALID_REQUEST, "seglog has no such coordinators")
 """Errors that are final for every client; with others, some try again for ever, without a word."""
@@ -117,10 +120,14 @@ def _found(context: RequestContext, key: str, kind: int) -> _Coordinator:
 
 
 def _why_none(context: RequestContext, key: str, kind: int) -> Failure | None:
-    if kind not in {_GROUP, _TRANSACTION}:
+    asked = _KINDS.get(kind)
+    if asked is None:
         return _UNKNOWN_KIND
+    code = context.code_for(Operation.DESCRIBE, asked, key)
+    if code:
+        return Failure(code, f"{_SHOWN[asked]} authorization failed." if context.version < 4 else None)
     try:
-        if kind == _GROUP:
+        if asked is Kind.GROUP:
             context.groups.check(key)
         else:
             context.transactions.check(key)
@@ -265,6 +272,8 @@ async def consumer_group_heartbeat(
 ) -> messages.ConsumerGroupHeartbeatResponse:
     """A member joins, stays or leaves, and gets its assignment; answered once its records are durable."""
     owned = request.topic_partitions
+    if not await _may_describe(context, request.subscribed_topic_names):
+        return messages.ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
         _check_names(context, request)
         result = await context.groups.consumer_heartbeat(
@@ -289,6 +298,14 @@ async def consumer_group_heartbeat(
     response = messages.ConsumerGroupHeartbeatResponse()
     await _tell(context, response, result)
     return response
+
+
+async def _may_describe(context: RequestContext, topics: Iterable[str] | None) -> bool:
+    """True if the client may describe all topics that it subscribes to."""
+    async for name in in_turns(context, topics or ()):
+        if not context.session.allows(Operation.DESCRIBE, Kind.TOPIC, name):
+            return False
+    return True
 
 
 async def _tell(context: RequestContext, response: Any, result: HeartbeatResult) -> None:
@@ -328,6 +345,8 @@ async def share_group_heartbeat(
     context: RequestContext, request: messages.ShareGroupHeartbeatRequest
 ) -> messages.ShareGroupHeartbeatResponse:
     """A member of a share group joins, stays or leaves, and gets its assignment; answered once that is durable."""
+    if not await _may_describe(context, request.subscribed_topic_names):
+        return messages.ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
         asked = ShareHeartbeat(
             request.member_id,
@@ -346,12 +365,14 @@ async def share_group_heartbeat(
     return response
 
 
+_READ: Final = Ask(Operation.READ, Kind.GROUP, "group_id")
+
 APIS: Final = (
     Api(10, "FindCoordinator", range(7), find_coordinator, find_coordinators),
-    Api(11, "JoinGroup", range(10), handle=join_group, waits=True),
-    Api(12, "Heartbeat", range(5), heartbeat, repeats=Repeats()),
-    Api(13, "LeaveGroup", range(6), handle=leave_group),
-    Api(14, "SyncGroup", range(6), handle=sync_group, waits=True),
-    Api(68, "ConsumerGroupHeartbeat", range(2), handle=consumer_group_heartbeat, is_carried=True),
-    Api(76, "ShareGroupHeartbeat", range(1, 2), handle=share_group_heartbeat, is_carried=True),
+    Api(11, "JoinGroup", range(10), handle=join_group, waits=True, asks=_READ),
+    Api(12, "Heartbeat", range(5), heartbeat, repeats=Repeats(), asks=_READ),
+    Api(13, "LeaveGroup", range(6), handle=leave_group, asks=_READ),
+    Api(14, "SyncGroup", range(6), handle=sync_group, waits=True, asks=_READ),
+    Api(68, "ConsumerGroupHeartbeat", range(2), handle=consumer_group_heartbeat, asks=_READ, is_carried=True),
+    Api(76, "ShareGroupHeartbeat", range(1, 2), handle=share_group_heartbeat, asks=_READ, is_carried=True),
 )

@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 
 from seglog_broker.coordinators.groups.committed_offsets import Committed, Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
-from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
+from seglog_broker.listeners.kafka.context import Api, Ask, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import group_code
 from seglog_broker.listeners.kafka.turns import PARTITION_COST, PARTITIONS_A_TURN, TOPIC_COST, each_outcome, in_turns
 from seglog_broker.runtime.budget import Turns
@@ -84,8 +84,8 @@ async def offsets_to_commit(
 ) -> tuple[list[OffsetToCommit], list[Any]]:
     """The offsets that OffsetCommit or TxnOffsetCommit has asked for, and for each the partition of the response.
 
-    Each topic and partition of ``asked`` goes to ``answered`` as one of ``kinds``. A partition of an unknown topic id
-    has its error there, and is left out of both lists.
+    Each topic and partition of ``asked`` goes to ``answered`` as one of ``kinds``. A partition of an unknown topic id,
+    or of a topic that the client may not read, has its error there, and is left out of both lists.
     """
     make_topic, make_partition = kinds
     wanted: list[OffsetToCommit] = []
@@ -98,14 +98,16 @@ async def offsets_to_commit(
         if by_id:
             known = context.topic_with_id(topic.topic_id)
             name = None if known is None else known.name
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+        if name is not None:
+            code = context.code_for(Operation.READ, Kind.TOPIC, name)
         for first in range(0, len(topic.partitions), PARTITIONS_A_TURN):
             some = topic.partitions[first : first + PARTITIONS_A_TURN]
             await turns.spend(PARTITION_COST * len(some))
             for item in some:
-                place = make_partition(partition_index=item.partition_index)
+                place = make_partition(partition_index=item.partition_index, error_code=code)
                 told.partitions.append(place)
-                if name is None:
-                    place.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                if name is None or code:
                     continue
                 places.append(place)
                 metadata = item.committed_metadata or ""
@@ -232,6 +234,7 @@ def _fetch_group(
         committer = Committer(asked.member_id or "", asked.member_epoch)
     asker = _Asker(committer, is_stable_wanted)
     try:
+        context.check(Operation.DESCRIBE, Kind.GROUP, asked.group_id)
         context.reserve(PART_BYTES + 2 * len(asked.group_id))
         if asked.topics is None:
             yield from _fetch_all(context, found, asker)
@@ -256,6 +259,11 @@ def _fetch_topic(context: RequestContext, group: _FoundGroup, asker: _Asker, ask
             yield
             return
         name = topic.name
+    code = context.code_for(Operation.DESCRIBE, Kind.TOPIC, name)
+    if code:
+        group.topics.append(_failed(asked, code))
+        yield
+        return
     group.topics.append(found)
     yield from _look_up(context, group, asker, name, asked.partition_indexes, found)
 
@@ -286,7 +294,8 @@ def _fetch_all(context: RequestContext, group: _FoundGroup, asker: _Asker) -> St
     yield
     for name, numbers in context.groups.committed_topics(group.group_id, asker.committer).items():
         topic = topics.get(name)
-        if topic is None and context.version >= 10:
+        is_shown = context.session.sees(Operation.DESCRIBE, Kind.TOPIC, name)
+        if not is_shown or (topic is None and context.version >= 10):
             continue
         found = _FoundTopic(name=name, topic_id=NO_ID if topic is None else id_bytes(topic.id))
         yield from _look_up(context, group, asker, name, numbers, found, only_known=True)
@@ -340,10 +349,13 @@ async def offset_delete(
         answered = _DeletedTopic(name=asked.name)
         response.topics.append(answered)
         topic = topics.get(asked.name)
+        code = context.code_for(Operation.READ, Kind.TOPIC, asked.name)
         async for item in in_turns(context, asked.partitions):
             place = _DeletedPartition(partition_index=item.partition_index)
             answered.partitions.append(place)
-            if topic is None or not 0 <= item.partition_index < topic.partitions:
+            if code:
+                place.error_code = code
+            elif topic is None or not 0 <= item.partition_index < topic.partitions:
                 place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 places.append(place)
@@ -359,8 +371,18 @@ async def offset_delete(
 
 _COMMIT_REPEATS: Final = Repeats(("topics", "partitions"), "committed_offset", ("topics", "partitions"))
 
+_READ: Final = Ask(Operation.READ, Kind.GROUP, "group_id")
+
 APIS: Final = (
-    Api(8, "OffsetCommit", range(2, 11), handle=offset_commit, begins=True, repeats=_COMMIT_REPEATS),
+    Api(8, "OffsetCommit", range(2, 11), handle=offset_commit, begins=True, repeats=_COMMIT_REPEATS, asks=_READ),
     Api(9, "OffsetFetch", range(1, 11), offset_fetch, offset_fetch_slowly),
-    Api(47, "OffsetDelete", range(1), handle=offset_delete, needs=(Operation.DELETE, Kind.GROUP), is_carried=True),
+    Api(
+        47,
+        "OffsetDelete",
+        range(1),
+        handle=offset_delete,
+        asks=Ask(Operation.DELETE, Kind.GROUP, "group_id"),
+        needs=(Operation.DELETE, Kind.GROUP),
+        is_carried=True,
+    ),
 )
