@@ -273,7 +273,7 @@ class SlowRequests:
         """Serve a Produce request for many partitions, some of them at a time, or one that adds to a transaction."""
         request = await self._read_in_turns(header, frame, PRODUCED_BYTES_MAX)
         assert isinstance(request, kafka.messages.ProduceRequest)
-        produce = Produce(context, header.correlation_id, request.acks, request.transactional_id)
+        produce = Produce.of(context, header.correlation_id, request)
         looked_at = 0
         for topic in request.topic_data:
             produce.add_topic(topic)

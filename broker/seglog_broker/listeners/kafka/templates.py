@@ -26,6 +26,7 @@ from seglog_broker.listeners.kafka.handlers.produce import (
 from seglog_broker.listeners.kafka.transactional_produce import must_wait
 from seglog_broker.listeners.request_errors import AppendOutcome
 from seglog_broker.runtime import budget
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.kafka import RequestHeader, is_flexible, messages, write_request, write_response
@@ -291,6 +292,7 @@ class ProduceTemplate(Template):
         self.client_id = context.client_id
         self._acks = request.acks
         self._transactional_id = request.transactional_id
+        self._epoch = -1  # of the rules by which it may be served
         self._topic_id = topic.topic_id
         self._has_id = context.version >= TOPIC_ID_VERSION_MIN
         self._name = topic.name
@@ -323,6 +325,8 @@ class ProduceTemplate(Template):
         context, name, is_flexible = self._context, self._name, self._is_flexible
         if self._has_id and context.topic_with_id(self._topic_id) is None:
             return None
+        if self._epoch != context.broker.authority.epoch and not self._is_allowed():
+            return None
         ack = ack_of(context, self._acks)
         assert ack is not None
         appends: list[Append] = []
@@ -351,6 +355,16 @@ class ProduceTemplate(Template):
             return None
         batches = [(name, index, records) for index, (_, _, records) in zip(repeated.indexes, appends)]
         return None if must_wait(context, self._transactional_id, batches) else appends
+
+    def _is_allowed(self) -> bool:
+        """True if rules, which have changed, let the client write as before; what they refuse is answered in full."""
+        sees, id_ = self._context.session.sees, self._transactional_id
+        if not sees(Operation.WRITE, Kind.TOPIC, self._name):
+            return False
+        if id_ is not None and not sees(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_):
+            return False
+        self._epoch = self._context.broker.authority.epoch
+        return True
 
     def answer(self, correlation_id: int, indexes: list[int], outcomes: list[AppendOutcome]) -> Buffer:
         """The frame of the response to a request that appended to the partitions ``indexes``."""

@@ -13,6 +13,7 @@ from seglog_broker.coordinators.transactions.facts import Partition
 from seglog_broker.listeners.kafka.context import RequestContext
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_protocol import errors
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.kafka import messages
 from seglog_protocol.record_batch import HEADER_SIZE, TRANSACTIONAL_BIT
@@ -35,14 +36,27 @@ Batch = tuple[str, int, memoryview]
 """A batch with its topic and partition."""
 
 
+def is_barred(context: RequestContext, request: messages.ProduceRequest) -> bool:
+    """True for batches of a transaction whose id the client may not use: none of the request is appended."""
+    id_ = request.transactional_id
+    if id_ is None or context.session.sees(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_):
+        return False
+    batches = (item.records for topic in request.topic_data for item in topic.partition_data)
+    if not _has_transactional(records for records in batches if records is not None):
+        return False
+    return not context.session.allows(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_)
+
+
 def batches_of(context: RequestContext, request: messages.ProduceRequest) -> list[Batch]:
-    """What a request wants to append; the topic is empty for an id that no topic has."""
+    """What a request wants to append; the topic is empty if no topic has the id, or the client may not write to it."""
     batches: list[Batch] = []
     for topic in request.topic_data:
         name = topic.name
         if context.version >= TOPIC_ID_VERSION:
             known = context.topic_with_id(topic.topic_id)
             name = "" if known is None else known.name
+        if name and not context.session.sees(Operation.WRITE, Kind.TOPIC, name):
+            name = ""
         batches += [(name, item.index, item.records) for item in topic.partition_data if item.records is not None]
     return batches
 
@@ -50,7 +64,7 @@ def batches_of(context: RequestContext, request: messages.ProduceRequest) -> lis
 def must_wait(context: RequestContext, transactional_id: str | None, batches: Sequence[Batch]) -> bool:
     """Whether ``admit`` has something to do, or to refuse, before the batches are appended."""
     if transactional_id is None:
-        return _has_transactional(batches)
+        return _has_transactional(records for _, _, records in batches)
     try:
         added = _added(context, transactional_id, batches)
         if added is None:
@@ -68,7 +82,7 @@ async def admit(
 ) -> errors.SeglogError | None:
     """Add the partitions of a request to its transaction. The error of all its batches, where that is not possible."""
     if transactional_id is None:
-        return _without_id() if _has_transactional(batches) else None
+        return _without_id() if _has_transactional(records for _, _, records in batches) else None
     try:
         added = _added(context, transactional_id, batches)
         if added is not None:
@@ -80,10 +94,9 @@ async def admit(
     return None
 
 
-def _has_transactional(batches: Iterable[Batch]) -> bool:
+def _has_transactional(batches: Iterable[memoryview]) -> bool:
     return any(
-        len(records) >= HEADER_SIZE and records[_ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_BIT
-        for _, _, records in batches
+        len(records) >= HEADER_SIZE and records[_ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_BIT for records in batches
     )
 
 

@@ -298,7 +298,7 @@ class KafkaWire(Wire):
         if waits and (kept := self.kept(frame)) is not frame:
             frame, request = kept, kafka.read_request(header, kept)
             assert isinstance(request, kafka.messages.ProduceRequest)
-        produce = Produce(context, header.correlation_id, request.acks, transactional_id)
+        produce = Produce.of(context, header.correlation_id, request)
         for topic in request.topic_data:
             produce.add_topic(topic)
             produce.add(topic.partition_data)

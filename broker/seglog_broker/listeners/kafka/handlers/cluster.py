@@ -35,9 +35,6 @@ from seglog_protocol.kafka.error_codes import ErrorCode
 
 AUTHORIZED_OPERATIONS_NOT_ASKED: Final = -2147483648
 
-TOPIC_OPERATIONS: Final = 3576
-"""Bits for all operations with a topic, which is what Kafka lets everyone do without an authorizer."""
-
 _CLIENT_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
@@ -51,6 +48,8 @@ def is_client_name(*names: str) -> bool:
 
 def authorized(context: RequestContext, kind: Kind, name: str = CLUSTER, *, asked: bool) -> int:
     """The operations that the client may do with a resource, if the request asked for them."""
+    if asked and kind is Kind.CLUSTER and not context.session.sees(Operation.DESCRIBE, kind):
+        return 0
     return context.session.operations(kind, name) if asked else AUTHORIZED_OPERATIONS_NOT_ASKED
 
 

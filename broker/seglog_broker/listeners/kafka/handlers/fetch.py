@@ -23,6 +23,7 @@ from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.runtime import budget
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.isolation import READ_COMMITTED, Isolation
 from seglog_protocol.kafka import messages
@@ -44,6 +45,7 @@ EPOCH_NOT_KNOWN: Final = -1
 
 _READ_COMMITTED: Final = 1
 _NO_SESSION: Final = 0
+_FOLLOWER_MIN: Final = 0
 _WHOLE_FETCHES: Final = (0, -1)
 """Session epochs of requests that name all their partitions: they begin a session, or end the one that they name."""
 
@@ -89,13 +91,20 @@ class Fetch:
         return self.count > PARTITIONS_A_TURN
 
     def read(self) -> Steps[None]:
-        """Make ``request``; yields where other tasks may run."""
+        """Make ``request``; yields where other tasks may run. Rules count that are in force now, not after a wait."""
         wanted: list[FetchPartition] = []
+        session = self._context.session
+        state = self._asked.replica_state
+        is_follower = (self._asked.replica_id if state is None else state.replica_id) >= _FOLLOWER_MIN
+        is_barred = is_follower and not session.allows(Operation.CLUSTER_ACTION, Kind.CLUSTER)
         for topic in [] if self._session_refused else self._asked.topics:
             name: str | None = topic.topic
             if self._context.version >= TOPIC_ID_VERSION_MIN:
                 known = self._context.topic_with_id(topic.topic_id)
                 name = None if known is None else known.name
+            refused: ErrorCode | None = None
+            if is_barred or not (is_follower or name is None or session.allows(Operation.READ, Kind.TOPIC, name)):
+                refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             answered = _TopicResponse(topic=name or "", topic_id=topic.topic_id)
             self.response.responses.append(answered)
             for item in topic.partitions:
@@ -104,7 +113,7 @@ class Fetch:
                 self._all.append(data)
                 if len(self._all) % PARTITIONS_A_TURN == 0:
                     yield
-                refusal = self._why_refused(name, item)
+                refusal = refused or self._why_refused(name, item, is_follower=is_follower)
                 if refusal is not None:
                     data.error_code = refusal
                     self._errors += 1
@@ -122,12 +131,16 @@ class Fetch:
             isolation=isolation_of(self._asked.isolation_level),
         )
 
-    def _why_refused(self, name: str | None, item: messages.FetchRequest.FetchPartition) -> ErrorCode | None:
+    def _why_refused(
+        self, name: str | None, item: messages.FetchRequest.FetchPartition, *, is_follower: bool
+    ) -> ErrorCode | None:
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         log = self._context.broker.partitions.find_readable(name, item.partition)
         if log is None:
             return None  # the broker's error for the partition comes first
+        if is_follower:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # the only node has none
         refusal = epoch_error(max(EPOCH_NOT_KNOWN, item.current_leader_epoch), log.log.leader_epoch)
         if refusal is None and item.fetch_offset < 0:
             return ErrorCode.OFFSET_OUT_OF_RANGE

@@ -23,6 +23,7 @@ from seglog_broker.listeners.kafka.handlers.fetch import epoch_error, isolation_
 from seglog_broker.listeners.kafka.turns import PARTITION_COST
 from seglog_broker.listeners.request_errors import as_seglog_error
 from seglog_broker.runtime import budget
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest
@@ -84,8 +85,13 @@ class ListOffsets:
             if answered is None:
                 answered = topics[topic.name] = _Topic(name=topic.name)
                 self.response.topics.append(answered)
+            may_look = self._context.session.allows(Operation.DESCRIBE, Kind.TOPIC, topic.name)
             for item in topic.partitions:
                 place = _Partition(partition_index=item.partition_index)
+                if not may_look:
+                    place.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    answered.partitions.append(place)
+                    continue
                 if (topic.name, item.partition_index) in repeated:
                     if (topic.name, item.partition_index) not in refused:
                         refused.add((topic.name, item.partition_index))

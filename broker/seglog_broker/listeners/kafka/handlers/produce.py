@@ -20,11 +20,12 @@ from typing import Final
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.errors import error_code, error_message
 from seglog_broker.listeners.kafka.handlers.offsets import missing_partition
-from seglog_broker.listeners.kafka.transactional_produce import refused_by_partition
+from seglog_broker.listeners.kafka.transactional_produce import is_barred, refused_by_partition
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.metrics import ApiMetrics
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import InvalidTransactionStateError, SeglogError
 from seglog_protocol.frame_receiver import Buffer
@@ -57,6 +58,8 @@ _WITHOUT_LOG_START: Final = frozenset(
 )  # fmt: skip
 """Errors with which Kafka leaves out the log start offset."""
 
+_BARRED: Final = "the client may not write there"
+
 _RecordError = messages.ProduceResponse.BatchIndexAndErrorMessage
 _PartitionResponse = messages.ProduceResponse.PartitionProduceResponse
 _TopicResponse = messages.ProduceResponse.TopicProduceResponse
@@ -72,6 +75,8 @@ class Produce:
         "_appends",
         "_context",
         "_correlation_id",
+        "_is_barred",
+        "_may_write",
         "_missing",
         "_names_left",
         "_partitions",
@@ -83,10 +88,21 @@ class Produce:
     )
 
     def __init__(
-        self, context: RequestContext, correlation_id: int, acks: int, transactional_id: str | None = None
+        self,
+        context: RequestContext,
+        correlation_id: int,
+        acks: int,
+        transactional_id: str | None = None,
+        *,
+        barred: bool = False,
     ) -> None:
-        """A request of which nothing is known yet: ``add`` its partitions."""
+        """A request of which nothing is known yet: ``add`` its partitions.
+
+        With ``barred`` they are all refused: the client may not use the transactional id.
+        """
         self._context = context
+        self._is_barred = barred
+        self._may_write = True  # to the topic that was added last
         self._acks = acks
         self._correlation_id = correlation_id
         self._transactional_id = transactional_id
@@ -101,12 +117,19 @@ class Produce:
         self._response = messages.ProduceResponse()
         self._missing = 0
 
+    @classmethod
+    def of(cls, context: RequestContext, correlation_id: int, request: messages.ProduceRequest) -> "Produce":
+        """A request whose partitions are to be added."""
+        barred = is_barred(context, request)
+        return cls(context, correlation_id, request.acks, request.transactional_id, barred=barred)
+
     def add_topic(self, topic: _TopicData) -> None:
         """Begin the answer about a topic; then ``add`` its partitions."""
         name = topic.name
         if self._context.version >= TOPIC_ID_VERSION_MIN:
             known = self._context.topic_with_id(topic.topic_id)
             name = "" if known is None else known.name
+        self._may_write = not name or self._context.session.allows(Operation.WRITE, Kind.TOPIC, name)
         self._response.responses.append(_TopicResponse(name=name, topic_id=topic.topic_id))
 
     def add(self, partitions: Iterable[_PartitionData]) -> None:
@@ -117,6 +140,12 @@ class Produce:
         for item in partitions:
             result = _PartitionResponse(index=item.index, base_offset=-1)
             answered.partition_responses.append(result)
+            if self._is_barred:
+                self._refuse(result, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _BARRED)
+                continue
+            if not self._may_write:
+                self._refuse(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED, _BARRED)
+                continue
             if not name:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_known else ErrorCode.UNKNOWN_TOPIC_ID
                 self._refuse(result, code, "no topic has this id")
@@ -144,7 +173,9 @@ class Produce:
         return results
 
     def _refuse(self, result: _PartitionResponse, code: ErrorCode, why: str) -> None:
-        result.error_code, result.error_message = code, why
+        result.error_code = code
+        if why is not _BARRED:  # as in Kafka, where these have no message
+            result.error_message = why
         self.problem = why
         self._context.session.counts.of("Produce").errors[code.name] += 1
 

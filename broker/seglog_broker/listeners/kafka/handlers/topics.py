@@ -26,7 +26,7 @@ from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, RequestContext
 from seglog_broker.listeners.kafka.errors import failure_of
 from seglog_broker.listeners.kafka.handlers import cluster
-from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, each_outcome
+from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, each_outcome, in_turns
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.directory.topic_registry import Topic
@@ -43,8 +43,8 @@ PARTITIONS_PER_PAGE: Final = 2_000
 
 _NO_LEADER: Final = -1
 
-_NAMELESS: Final = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUEST)
-"""Errors of topics without a name: for these no operations are named. Those of other absent topics are."""
+_NAMELESS: Final = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUEST, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+"""Errors of topics without a name, or hidden: for these no operations are named. Those of other absent ones are."""
 
 _MetadataTopic = messages.MetadataResponse.MetadataResponseTopic
 _MetadataPartition = messages.MetadataResponse.MetadataResponsePartition
@@ -69,7 +69,7 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
     )
     topics = context.topics
     if request.topics is None or (context.version == 0 and not request.topics):
-        asked: Iterable[Topic | _MetadataTopic] = [topics[name] for name in sorted(topics)]
+        asked: Iterable[Topic | _MetadataTopic] = [topics[name] for name in sorted(topics) if _is_shown(context, name)]
     elif context.version < 12 and any(item.name is None or item.topic_id != NO_ID for item in request.topics):
         asked = [
             _MetadataTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id)
@@ -127,7 +127,12 @@ def _asked(
         else:
             seen.add(wanted)
             topic = context.topic_with_id(wanted) if isinstance(wanted, bytes) else topics.get(wanted)
-            if topic is not None:
+            name = wanted if topic is None else topic.name
+            if isinstance(name, str) and not context.session.allows(Operation.DESCRIBE, Kind.TOPIC, name):
+                hidden = _failed(None if isinstance(wanted, bytes) else wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                hidden.topic_id = item.topic_id
+                yield hidden
+            elif topic is not None:
                 yield topic
             elif isinstance(wanted, bytes):
                 failed = _failed(None, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -139,16 +144,23 @@ def _asked(
                 yield _failed(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
+def _is_shown(context: RequestContext, topic: str) -> bool:
+    return context.session.sees(Operation.DESCRIBE, Kind.TOPIC, topic)
+
+
 def _failed(name: str | None, code: ErrorCode) -> _MetadataTopic:
     return _MetadataTopic(error_code=code, name=name, is_internal=name is not None and is_internal(name))
 
 
 async def _create(context: RequestContext, names: Sequence[str]) -> dict[str, ErrorCode]:
     """Create topics with the broker's defaults. Returns name -> error; internal ones will be there when needed."""
-    if names and (refusal := context.session.refusal(Operation.CREATE, Kind.TOPIC, names[0], is_new=True)) is not None:
-        return dict.fromkeys(names, ErrorCode(refusal.kafka_code))
     failed: dict[str, ErrorCode] = {}
-    wanted = [CreateTopicRequest(name) for name in names if not is_internal(name) and name != RESERVED_TOPIC]
+    if names and not context.session.sees(Operation.CREATE, Kind.CLUSTER):
+        async for name in in_turns(context, names):
+            if not context.session.allows(Operation.CREATE, Kind.TOPIC, name):
+                failed[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    made = (name for name in names if name not in failed)
+    wanted = [CreateTopicRequest(name) for name in made if not is_internal(name) and name != RESERVED_TOPIC]
     context.usage.may_change(len(wanted) * context.config.num_partitions)
     outcomes = await each_outcome(context.broker.create_topics(wanted), len(wanted))
     for asked, outcome in zip(wanted, outcomes, strict=True):
@@ -211,9 +223,14 @@ async def describe_topic_partitions(
             ]
             return response
     turns = Turns(context.turn)
+    hidden: list[_DescribedTopic] = []
     for name in sorted(named or topics):
         await turns.spend(TOPIC_COST)
         if name < first:
+            continue
+        if not _is_shown(context, name):
+            if named:
+                hidden.append(_hidden(name))
             continue
         if not room:
             response.next_cursor = _cursor(name, 0)
@@ -221,7 +238,7 @@ async def describe_topic_partitions(
         topic = topics.get(name)
         if topic is None:
             if named:
-                response.topics.append(_undescribed(name))
+                response.topics.append(_undescribed(context, name))
             continue
         begin = first_partition if name == first else 0
         end = min(topic.partitions, begin + room)
@@ -230,15 +247,25 @@ async def describe_topic_partitions(
         if end < topic.partitions:
             response.next_cursor = _cursor(name, end)
             break
+    response.topics += hidden
     return response
 
 
-def _undescribed(name: str) -> _DescribedTopic:
+def _hidden(name: str) -> _DescribedTopic:
+    nothing = cluster.AUTHORIZED_OPERATIONS_NOT_ASKED
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return _DescribedTopic(error_code=code, name=name, topic_authorized_operations=nothing)
+
+
+def _undescribed(context: RequestContext, name: str) -> _DescribedTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if why_invalid_topic(name) is not None:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
     return _DescribedTopic(
-        error_code=code, name=name, is_internal=is_internal(name), topic_authorized_operations=cluster.TOPIC_OPERATIONS
+        error_code=code,
+        name=name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=context.session.operations(Kind.TOPIC, name),
     )
 
 
@@ -248,7 +275,7 @@ def _described_part(context: RequestContext, topic: Topic, numbers: range) -> _D
         name=topic.name,
         topic_id=id_bytes(topic.id),
         is_internal=is_internal(topic.name),
-        topic_authorized_operations=cluster.TOPIC_OPERATIONS,
+        topic_authorized_operations=context.session.operations(Kind.TOPIC, topic.name),
         partitions=_partitions(
             context, topic, numbers, _DescribedPartition, eligible_leader_replicas=absent, last_known_elr=absent
         ),
