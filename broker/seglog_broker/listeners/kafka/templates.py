@@ -7,10 +7,10 @@ requests that differ in more, or fail, are served in the ordinary way. The bytes
 
 import struct
 from collections.abc import Callable, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
-from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.handlers.produce import (
     TOPIC_ID_VERSION_MIN,
     Append,
@@ -101,6 +101,10 @@ class Templates:
             self._templates.remove(template)
 
 
+_Asked = tuple[int, Any, str, struct.Struct]
+"""A number that varies in requests: where it stands, its struct, its name and how it is written."""
+
+
 class Repeated(Template):
     """The template of requests that are served one after the other: one request, whose numbers are set each time."""
 
@@ -111,17 +115,29 @@ class Repeated(Template):
         self.api = api
         self._header = header
         self._request = request
-        self._number = "" if repeats.asked_number is None else repeats.asked_number
-        self._asked = _parts(request, repeats.asked) if self._number else []
-        _, self._number_layout = _numbers(request, repeats.asked, [self._number], header.version)
-        low, high = [self._written_request(value) for value in (0, -1)]
+        self._asked: list[_Asked] = []
+        for path, name in repeats.asked:
+            parts = _parts(request, path)
+            _, layout = _numbers(request, path, [name], header.version)
+            low, high = [self._written_request(parts, name, value) for value in (0, -1)]
+            positions = _differing(low, high, layout.size)
+            self._asked += [(at, part, name, layout) for at, part in zip(positions, parts, strict=True)]
+        self._asked.sort(key=itemgetter(0))
+        low = self._written_request([], "", 0)
         self._size = len(low)
         self._ids = low[:4]
-        self._positions = _differing(low, high, self._number_layout.size)
-        begins = [AFTER_IDS, *[position + self._number_layout.size for position in self._positions]]
-        ends = [*self._positions, len(low)]
-        self._shared = [(begin, end, low[begin:end]) for begin, end in zip(begins, ends, strict=True)]
+        begins = [AFTER_IDS, *[at + layout.size for at, _, _, layout in self._asked]]
+        ends = [*[at for at, *_ in self._asked], len(low)]
+        self._shared = [(begin, end, low[begin:end]) for begin, end in zip(begins, ends, strict=True) if begin < end]
 
+        self._write = repeats.write
+        self._between: list[tuple[bytes, bytes]] = []  # before the numbers of each part; and behind, up to its records
+        self._last = b""
+        if repeats.write is None:
+            self._take_apart(repeats, header, response)
+
+    def _take_apart(self, repeats: Repeats, header: RequestHeader, response: Response) -> None:
+        """Learn what its responses share."""
         self._path = repeats.answered
         self._fixed = repeats.fixed
         names, self._layout = _numbers(response, repeats.answered, repeats.numbers, header.version)
@@ -132,7 +148,6 @@ class Repeated(Template):
         parts = _parts(response, self._path)
         self._fixed_values = [getattr(part, self._fixed) for part in parts] if self._fixed else []
         written = [self._written_response(response, parts, names, value) for value in (0, -1)]
-        self._between: list[tuple[bytes, bytes]] = []  # before the numbers of each part; and behind, up to its records
         self._last = written[0][-1]
         for chunk, other in zip(written[0], written[1], strict=True):
             begin = 0
@@ -142,9 +157,9 @@ class Repeated(Template):
                 begin = end
             self._last = chunk[begin:]
 
-    def _written_request(self, value: int) -> bytes:
-        for part in self._asked:
-            setattr(part, self._number, value)
+    def _written_request(self, parts: list[Any], name: str, value: int) -> bytes:
+        for part in parts:
+            setattr(part, name, value)
         frame = write_request(0, self._header.client_id, self._request, self._header.version)
         return b"".join(frame)[_INT32.size :]
 
@@ -184,12 +199,14 @@ class Repeated(Template):
 
     def request_of(self, frame: memoryview) -> Request:
         """A request of this kind, as long as no other one is asked for."""
-        for part, position in zip(self._asked, self._positions, strict=True):
-            setattr(part, self._number, self._number_layout.unpack_from(frame, position)[0])
+        for position, part, name, layout in self._asked:
+            setattr(part, name, layout.unpack_from(frame, position)[0])
         return self._request
 
     def write(self, correlation_id: int, response: Response) -> Chunks | None:
         """The frame of the response to it; None if that differs in more from the one before."""
+        if self._write is not None:
+            return self._write(correlation_id, response, self._header.version)
         parts = _parts(response, self._path)
         if len(parts) != len(self._between):
             return None

@@ -195,8 +195,7 @@ class Fetch:
 
 
 _REPEATS: Final = Repeats(
-    ("topics", "partitions"),
-    "fetch_offset",
+    ((("topics", "partitions"), "fetch_offset"),),
     ("responses", "partitions"),
     ("error_code", "high_watermark", "last_stable_offset", "log_start_offset"),
     has_records=True,

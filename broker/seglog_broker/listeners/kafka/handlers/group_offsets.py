@@ -369,7 +369,7 @@ async def offset_delete(
     return response
 
 
-_COMMIT_REPEATS: Final = Repeats(("topics", "partitions"), "committed_offset", ("topics", "partitions"))
+_COMMIT_REPEATS: Final = Repeats(((("topics", "partitions"), "committed_offset"),), ("topics", "partitions"))
 
 _READ: Final = Ask(Operation.READ, Kind.GROUP, "group_id")
 

@@ -127,8 +127,7 @@ async def delete_records(
 
 
 _REPEATS: Final = Repeats(
-    ("topics", "partitions"),
-    "timestamp",
+    ((("topics", "partitions"), "timestamp"),),
     ("topics", "partitions"),
     ("error_code", "timestamp", "offset", "leader_epoch"),
 )

@@ -14,7 +14,7 @@ from typing import Final
 
 from seglog_broker.api.share_collection import Taken
 from seglog_broker.api.share_sessions import FIRST_EPOCH, LAST_EPOCH, Place, SessionRefusedError
-from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.handlers.share_parts import (
     Acknowledging,
     acknowledged,
@@ -23,6 +23,7 @@ from seglog_broker.listeners.kafka.handlers.share_parts import (
     fetched,
     has_acknowledgements,
     session_of,
+    write_fetched,
 )
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -72,7 +73,22 @@ async def share_acknowledge(
     return acknowledged(service.lock_ms(session.group), acknowledging.outcome())
 
 
+_ACKNOWLEDGED: Final = ("topics", "partitions", "acknowledgement_batches")
+_REPEATS: Final = Repeats(
+    (((), "share_session_epoch"), (_ACKNOWLEDGED, "first_offset"), (_ACKNOWLEDGED, "last_offset")),
+    write=write_fetched,
+)
+
 APIS: Final = (
-    Api(78, "ShareFetch", range(1, 3), handle=share_fetch, waits=True, begins=True, is_carried=True),
+    Api(
+        78,
+        "ShareFetch",
+        range(1, 3),
+        handle=share_fetch,
+        waits=True,
+        begins=True,
+        repeats=_REPEATS,
+        is_carried=True,
+    ),
     Api(79, "ShareAcknowledge", range(1, 3), handle=share_acknowledge, waits=True, begins=True, is_carried=True),
 )

@@ -117,7 +117,7 @@ def _code(context: RequestContext, error: Exception | None) -> ErrorCode:
     return ErrorCode.NONE if error is None else transaction_code(error, "TxnOffsetCommit", context.version)
 
 
-_REPEATS: Final = Repeats(("topics", "partitions"), "committed_offset", ("topics", "partitions"))
+_REPEATS: Final = Repeats(((("topics", "partitions"), "committed_offset"),), ("topics", "partitions"))
 
 
 ENDS_BY_VERSION_2: Final = 5

@@ -81,6 +81,15 @@ def heartbeat(_served: KafkaServed, number: int) -> messages.HeartbeatRequest:
     return messages.HeartbeatRequest(group_id="none", generation_id=1 + number // COUNT, member_id="nobody")
 
 
+def take(served: KafkaServed, number: int) -> messages.ShareFetchRequest:
+    """Of no group, and so refused: sessions of share groups are of one connection."""
+    cls = messages.ShareFetchRequest
+    acks = [cls.AcknowledgementBatch(first_offset=number, last_offset=number, acknowledge_types=[1])]
+    asked = cls.FetchPartition(partition_index=0, acknowledgement_batches=acks)
+    topics = [cls.FetchTopic(topic_id=served.id_of("plain"), partitions=[asked])]
+    return cls(group_id="", member_id="", share_session_epoch=number, topics=topics)
+
+
 async def answer_to(peer: KafkaPeer, request: Request, version: int, number: int, client_id: str = "client") -> bytes:
     await peer.stream.send_all(b"".join(write_request(number, client_id, request, version)))
     return await peer.receive_frame()
@@ -241,7 +250,13 @@ async def test_a_request_that_its_template_does_not_fit_makes_no_second_one(conn
 REQUESTS: Final = 60
 NAMES: Final = ["plain", "stamped", "small"]
 IDS: Final[Any] = SimpleNamespace(id_of=TOPIC_IDS.get)
-MAKERS: Final[dict[str, Any]] = {"Fetch": poll, "ListOffsets": look_up, "Heartbeat": heartbeat, "OffsetCommit": commit}
+MAKERS: Final[dict[str, Any]] = {
+    "Fetch": poll,
+    "ListOffsets": look_up,
+    "Heartbeat": heartbeat,
+    "OffsetCommit": commit,
+    "ShareFetch": take,
+}
 NONE: Final = ProducerIdAndEpoch(-1, -1)
 
 Known = dict[str | None, ProducerIdAndEpoch]
