@@ -85,38 +85,15 @@ class Permission(_Numbered):
     ALLOW = 3
 
 
-OPERATIONS: Final[Mapping[Kind, tuple[Operation, ...]]] = {
-    Kind.TOPIC: (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-    ),
-    Kind.GROUP: (
-        Operation.READ,
-        Operation.DELETE,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-    ),
-    Kind.CLUSTER: (
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
-    ),
-    Kind.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT),
-    Kind.DELEGATION_TOKEN: (Operation.DESCRIBE,),
-    Kind.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
+OPERATIONS: Final[Mapping[Kind, int]] = {
+    Kind.TOPIC: 3576,
+    Kind.GROUP: 3400,
+    Kind.CLUSTER: 8096,
+    Kind.TRANSACTIONAL_ID: 33040,
+    Kind.DELEGATION_TOKEN: 256,
+    Kind.USER: 24576,
 }
-"""The operations that there are with the resources of a kind."""
+"""The operations that there are with the resources of a kind, a bit for each number, as answers have them."""
 
 _ITSELF: Final[Mapping[Operation, frozenset[Operation]]] = {
     operation: frozenset((operation, Operation.ALL)) for operation in Operation

@@ -4,6 +4,7 @@ import re
 
 from seglog_broker.storage.io.filenames import (
     ACCOUNTS_FILE,
+    ACLS_FILE,
     CLEAN_PARTITIONS_FILE,
     CREATION_FILE,
     DYNAMIC_CONFIGS_FILE,
@@ -40,7 +41,8 @@ async def test_the_table_has_exactly_the_files_of_every_bit() -> None:
     """Every file with a row is in the run that flips every bit, and no other."""
     # each with its own run
     rarer = {
-        CLEANER_CHECKPOINT, CLEAN_PARTITIONS_FILE, CREATION_FILE, DYNAMIC_CONFIGS_FILE, ACCOUNTS_FILE, TXN_INDEX_SUFFIX,
+        CLEANER_CHECKPOINT, CLEAN_PARTITIONS_FILE, CREATION_FILE, DYNAMIC_CONFIGS_FILE, ACCOUNTS_FILE, ACLS_FILE,
+        TXN_INDEX_SUFFIX,
     }  # fmt: skip
     written = [await _written(clean=clean) for clean in (True, False)]
     turned = {path.rpartition("/")[2] for each in written for path, content in each.files.items() if content}

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from seglog_broker.api.access import AccessService
 from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.configs import ConfigService
 from seglog_broker.api.describe_broker import BUILD, BrokerDescriber
@@ -80,7 +81,6 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.recovery_job import RecoveryOutcome
 from seglog_protocol import messages
-from seglog_protocol.access import Rules
 from seglog_protocol.frames import HEADER_BYTES_MAX
 from seglog_protocol.steps import Steps, finished
 from seglog_protocol.version import VERSION
@@ -204,7 +204,8 @@ class Broker:
         self.delete_topic = topics.delete
         self.users = UserService(*common)
         self.authenticator = Authenticator(directory.accounts, self.live_config, clock, offload)
-        self.authority = Authority(config, Rules())
+        self.authority = Authority(config, directory.acls.rules)
+        self.access = AccessService(*common, self.authority)
         self.configs = ConfigService(*common, topics, self.reconfigured)
         self.quotas = QuotaService(*common, self.configs)
         self.describer = BrokerDescriber(self.live_config, clock, offload)

@@ -94,6 +94,7 @@ class Code(Enum):
     FORMAT_WRONG = DERIVED, "--repair writes it; a start refuses only a higher number"
     PRODUCER_IDS_MALFORMED = DAMAGE, f"{_MOVE_AWAY}: ids then begin above those in the logs"
     CONFIGS_MALFORMED = DAMAGE, f"{_MOVE_AWAY}: a start is then without the settings that were made at run time"
+    ACLS_MALFORMED = DAMAGE, f"{_MOVE_AWAY} and make the ACLs anew: no broker starts on it"
     ACCOUNTS_MALFORMED = DAMAGE, f"{_MOVE_AWAY} and make the accounts anew: no broker starts on it"
     CLOCK_MALFORMED = (
         DERIVED,

@@ -13,6 +13,7 @@ SASL_...   the account that   an exchange of SASL, behind the handshake with SAS
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -20,7 +21,7 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.config.listeners import ServedListener
 from seglog_broker.listeners.tls_transport import TlsTransport
-from seglog_broker.listeners.transport import Transport
+from seglog_broker.listeners.transport import Transport, shown_host
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.metrics import NATIVE
 from seglog_broker.security.principals import ANONYMOUS, subject_of
@@ -130,7 +131,6 @@ class Session:
         self._exchange: Exchange | None = None
         self._steps = 0
         self.peer = transport.peer  # as it was, for when it has left
-        self._host = transport.host
         self.at_end: Callable[[Session], None] | None = None
         """Called when the connection has ended."""
 
@@ -269,6 +269,11 @@ class Session:
             self._note_refusal(operation, kind, "*")
         return found
 
+    @property
+    def _host(self) -> str:
+        """The address of the client, as Kafka writes it; empty if it had left at once."""
+        return shown_host(self.peer.rpartition(":")[0].strip("[]"))[1:]
+
     def sees(self, operation: Operation, kind: Kind, name: str | None = CLUSTER) -> bool:
         """``allows``, or for None ``allows_any``, of what is not asked for but shown or left out: nothing is noted.
 
@@ -287,10 +292,8 @@ class Session:
 
     def operations(self, kind: Kind, name: str) -> int:
         """The operations that the client may do with a resource, a bit for each of Kafka's numbers; none is kept."""
-        authority, principal, host = self._authority, self.principal, self._host
-        return sum(
-            1 << operation for operation in OPERATIONS[kind] if authority.allows(principal, host, operation, kind, name)
-        )
+        decide, bits = partial(self._authority.allows, self.principal, self._host), OPERATIONS[kind]
+        return sum(1 << each for each in Operation if bits >> each & 1 and decide(each, kind, name))
 
     def refusal(
         self, operation: Operation, kind: Kind, name: str = CLUSTER, *, is_new: bool = False

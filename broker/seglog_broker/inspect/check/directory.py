@@ -19,6 +19,7 @@ from seglog_broker.inspect.dump.directories import is_log_directory, is_partitio
 from seglog_broker.inspect.findings import Code, Finding, PartitionCounts, Remaining, Repaired, Report, Severity, Totals
 from seglog_broker.storage.directory import identity
 from seglog_broker.storage.directory.accounts import AccountStore
+from seglog_broker.storage.directory.acls import AclStore
 from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids
 from seglog_broker.storage.directory.dynamic_configs import read_dynamic_configs
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER, expected_partitions, signs_of_kafka
@@ -43,6 +44,7 @@ _OTHER_FILES: Final = filenames.REPLACED_FILES | {
 _READERS: Final[Mapping[str, tuple[Code, Callable[[FileSystem, str], object]]]] = {
     filenames.PRODUCER_IDS_FILE: (Code.PRODUCER_IDS_MALFORMED, partial(ProducerIds, highest_seen=NO_PRODUCER_ID)),
     filenames.DYNAMIC_CONFIGS_FILE: (Code.CONFIGS_MALFORMED, read_dynamic_configs),
+    filenames.ACLS_FILE: (Code.ACLS_MALFORMED, lambda fs, path: AclStore(fs, path).load()),
     filenames.ACCOUNTS_FILE: (Code.ACCOUNTS_MALFORMED, lambda fs, path: AccountStore(fs, path).load()),
 }
 """By file, what refuses its contents at a start, and how a check calls that."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from seglog_broker.inspect import facts as f
 from seglog_broker.storage.directory.accounts import AccountStore
+from seglog_broker.storage.directory.acls import AclStore
 from seglog_broker.storage.directory.identity import FORMAT_VERSION, decode_properties
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io import filenames
@@ -183,6 +184,17 @@ def read_accounts(fs: FileSystem, path: str) -> Iterator[f.Fact]:
         yield f.Property(f"account {name}", told)
 
 
+def read_acls(fs: FileSystem, path: str) -> Iterator[f.Fact]:
+    """``seglog-acls.json``: each rule."""
+    store = AclStore(fs, path)
+    try:
+        store.load()
+    except errors.LogDirectoryError as error:
+        yield f.Damage(path, None, None, error.message)
+        return
+    yield from (f.Property("ACL", str(rule)) for rule in store.rules)
+
+
 def read_partition_state(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``seglog-partition.json``; a ``Damage`` for each range of damage recorded in it."""
     directory = path.rpartition("/")[0] or "."
@@ -214,6 +226,7 @@ SMALL_FILES: Final[Mapping[str, tuple[str, Reader]]] = {
     filenames.REGISTRY_FILE: ("topic registry", read_registry),
     filenames.DYNAMIC_CONFIGS_FILE: ("settings made at run time", read_dynamic_configs),
     filenames.ACCOUNTS_FILE: ("accounts", read_accounts),
+    filenames.ACLS_FILE: ("ACLs", read_acls),
     filenames.FORMAT_FILE: ("format of the log directory", read_format),
     PARTITION_STATE_FILE: ("partition state", read_partition_state),
 }

@@ -11,6 +11,7 @@ from typing import Final
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.storage.directory.accounts import AccountStore
+from seglog_broker.storage.directory.acls import AclStore
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER
 from seglog_broker.storage.directory.partition_loader import LoadReport, PartitionLoader
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
@@ -85,6 +86,7 @@ class LogDirectory:
     space: FreeSpace
     producer_ids: ProducerIds
     accounts: AccountStore
+    acls: AclStore
     partitions: PartitionLogs
     topics: TopicAdmin
     _loader: PartitionLoader

@@ -13,6 +13,7 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.storage.directory import adoption, identity, kafka_access, kafka_metadata, kafka_signs
 from seglog_broker.storage.directory.accounts import AccountStore, Change, why_impossible_name
+from seglog_broker.storage.directory.acls import AclStore
 from seglog_broker.storage.directory.dynamic_configs import config_at_start, encode_dynamic_configs
 from seglog_broker.storage.directory.log_directory import DirectoryLock, LogDirectory
 from seglog_broker.storage.directory.partition_loader import Loading, LoadingStoppedError, LoadReport, PartitionLoader
@@ -83,9 +84,11 @@ def open_log_directory(
             dynamic, config = config_at_start(fs, path, config)
             accounts = AccountStore(fs, f"{path}/{filenames.ACCOUNTS_FILE}")
             accounts.load()
+            acls = AclStore(fs, f"{path}/{filenames.ACLS_FILE}")
+            acls.load()
             handles = handles or HandlePool(fs, config.seglog_handles_max, readahead=False)
             opened.callback(handles.close)
-            opening = _Opening(fs, clock, config, path, handles, accounts, dynamic, new_uuid)
+            opening = _Opening(fs, clock, config, path, handles, accounts, acls, dynamic, new_uuid)
             opened.callback(opening.partitions.release)
             directory = opening.run(lock, in_line_bytes, loading, upgrading)
             opened.pop_all()
@@ -225,12 +228,14 @@ class _Opening:
         path: str,
         handles: HandlePool,
         accounts: AccountStore,
+        acls: AclStore,
         dynamic: DynamicConfig,
         new_uuid: Callable[[], uuid.UUID],
     ) -> None:
         self._fs = fs
         self._path = path
         self._accounts = accounts
+        self._acls = acls
         self._dynamic = dynamic
         self._is_enforced = not config.seglog_acls_not_enforced
         self._new_uuid = new_uuid
@@ -319,6 +324,7 @@ class _Opening:
             self._space,
             producer_ids,
             self._accounts,
+            self._acls,
             self.partitions,
             self._topics,
             loader,

@@ -37,6 +37,7 @@ LINKED_LAST: Final = (
     filenames.PRODUCER_IDS_FILE,
     filenames.DYNAMIC_CONFIGS_FILE,
     filenames.ACCOUNTS_FILE,
+    filenames.ACLS_FILE,
     filenames.CLOCK_FILE,
 )
 """Files of the log directory that are replaced as a whole. Producer ids after the logs: none in those is above it."""

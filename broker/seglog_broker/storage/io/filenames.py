@@ -24,6 +24,7 @@ PRODUCER_IDS_FILE: Final = "seglog-producer-ids.json"
 CLOCK_FILE: Final = "seglog-clock.json"
 DYNAMIC_CONFIGS_FILE: Final = "seglog-configs.json"
 ACCOUNTS_FILE: Final = "seglog-accounts.json"
+ACLS_FILE: Final = "seglog-acls.json"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 BACKUP_SOCKET: Final = "seglog-backup.sock"
 """Where a running broker is asked for a snapshot; see ``tasks/snapshots.py``."""
@@ -57,6 +58,7 @@ OWN_FILES: Final = frozenset(
         CLOCK_FILE,
         DYNAMIC_CONFIGS_FILE,
         ACCOUNTS_FILE,
+        ACLS_FILE,
         CREATION_FILE,
         *OFFSET_CHECKPOINTS,
     }

@@ -7,8 +7,8 @@ bit is noticed. A file without one was written by an earlier version. Such a fil
 A file that is not understood is never overwritten in silence:
 
 - Without a file that nothing else replaces, the start is refused, and the file stays as it is: ``seglog-topics.json``,
-  ``seglog-configs.json``, ``seglog-accounts.json``, ``seglog-producer-ids.json``, ``seglog-format``, and
-  ``meta.properties`` of an unknown version.
+  ``seglog-configs.json``, ``seglog-accounts.json``, ``seglog-acls.json``, ``seglog-producer-ids.json``,
+  ``seglog-format``, and ``meta.properties`` of an unknown version.
 - A file that the start can do without is copied before it is replaced, and the copy is named as a problem: checkpoints,
   ``partition.metadata``, ``seglog-partition.json``, ``seglog-creation.json``, ``seglog-clock.json``, snapshots of
   producers in an unknown version.

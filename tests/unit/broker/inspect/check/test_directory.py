@@ -164,6 +164,7 @@ def _forget_commits(fs: Fs) -> None:
         (lambda fs: fs.unlink(f"{DATA}/meta.properties"), Severity.DAMAGE, Code.IDENTITY_MISSING),
         (lambda fs: create(fs, f"{DATA}/seglog-configs.json", b"{"), Severity.DAMAGE, Code.CONFIGS_MALFORMED),
         (lambda fs: create(fs, f"{DATA}/seglog-accounts.json", b"{"), Severity.DAMAGE, Code.ACCOUNTS_MALFORMED),
+        (lambda fs: create(fs, f"{DATA}/seglog-acls.json", b"{"), Severity.DAMAGE, Code.ACLS_MALFORMED),
         (lambda fs: create(fs, f"{DATA}/seglog-producer-ids.json", b"{"), Severity.DAMAGE, Code.PRODUCER_IDS_MALFORMED),
         (lambda fs: create(fs, f"{DATA}/seglog-format", b"0\n"), Severity.DERIVED, Code.FORMAT_WRONG),
         (

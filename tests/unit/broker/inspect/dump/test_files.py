@@ -29,12 +29,14 @@ from seglog_broker.inspect.facts import (
     TopicFound,
 )
 from seglog_broker.storage.directory.accounts import AccountStore, Change, Credential
+from seglog_broker.storage.directory.acls import AclStore, encode_acls
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.segment.damage import DamagedRange
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.record_batch import BatchHeader, rewrite_offset_and_epoch, seal_batch
@@ -402,6 +404,14 @@ def test_accounts_are_shown_without_what_a_password_can_be_guessed_from() -> Non
     content = store.content(finished(store.planned([Change("alice", made.mechanism, made)])))
     assert told("seglog-accounts.json", content) == [Property("account alice", "SCRAM-SHA-256 with 4,096 iterations")]
     assert len(damage(told("seglog-accounts.json", b'{"version": 1}'))) == 1
+
+
+def test_acls_are_shown_as_lines() -> None:
+    rule = Rule(Kind.TOPIC, PatternType.PREFIXED, "orders", "User:ann", "*", Operation.READ, Permission.ALLOW)
+    store = AclStore(ForgetfulFileSystem(), "/seglog-acls.json")
+    content = encode_acls(finished(store.planned([rule])).texts.values())
+    assert told("seglog-acls.json", content) == [Property("ACL", "ALLOW READ on TOPIC orders* for User:ann")]
+    assert len(damage(told("seglog-acls.json", b'{"version": 1}'))) == 1
 
 
 def test_the_state_of_a_partition_is_shown_and_its_recorded_damage_is_damage() -> None:

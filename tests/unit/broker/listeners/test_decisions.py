@@ -1,0 +1,93 @@
+"""What a session may do: decided once for the same, and again when rules, the switch or the client change."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+from structlog.testing import capture_logs
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.config.broker_config import AUTHORIZERS
+from seglog_broker.listeners.session import DECISIONS_MAX, Session
+from seglog_protocol import errors
+from seglog_protocol.access import CLUSTER, Kind, Operation, PatternType, Permission, Rule, Rules
+from tests.support import each_case
+from tests.unit.broker.listeners.real_broker import open_session, real_broker
+
+READ_A: Final = Rule(Kind.TOPIC, PatternType.LITERAL, "a", "User:ANONYMOUS", "*", Operation.READ, Permission.ALLOW)
+SWITCH: Final = f"authorizer.class.name={AUTHORIZERS[0]}"
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with real_broker(SWITCH, "super.users=User:admin", topics=()) as broker:
+        yield broker
+
+
+@pytest.fixture
+def session(broker: Broker) -> Session:
+    return open_session(broker)
+
+
+async def test_a_decision_is_made_once_until_rules_change(broker: Broker, session: Session) -> None:
+    assert not session.allows(Operation.READ, Kind.TOPIC, "a")
+    broker.authority.adopt(Rules.of([READ_A]))
+    for _ in range(2):
+        assert session.allows(Operation.READ, Kind.TOPIC, "a")
+        assert session.allows_any(Operation.READ, Kind.TOPIC)
+        broker.authority.rules = Rules()  # unnoticed: nobody is asked again
+    broker.authority.adopt(Rules())
+    assert not session.allows(Operation.READ, Kind.TOPIC, "a")
+    assert not session.allows_any(Operation.READ, Kind.TOPIC)
+
+
+async def test_the_switch_counts_at_once(broker: Broker, session: Session) -> None:
+    for switch, may in ((AUTHORIZERS[0], False), ("", True), (AUTHORIZERS[1], False)):
+        broker.reconfigure(dataclasses.replace(broker.live_config.static, authorizer_class_name=switch))
+        assert session.allows(Operation.READ, Kind.TOPIC, "a") is may
+
+
+async def test_decisions_that_are_kept_are_so_many(session: Session) -> None:
+    for number in range(3 * DECISIONS_MAX):
+        session.sees(Operation.READ, Kind.TOPIC, f"t{number}")
+        assert len(session._decisions) <= DECISIONS_MAX
+
+
+async def test_a_refusal_is_counted_and_logged_and_what_is_left_out_is_not(broker: Broker, session: Session) -> None:
+    with capture_logs() as logged:
+        assert not session.sees(Operation.DESCRIBE, Kind.TOPIC, "a")
+        assert session.operations(Kind.TOPIC, "a") == 0
+        assert (logged, broker.metrics.authorization_refusals) == ([], 0)
+        assert not session.allows(Operation.DESCRIBE, Kind.TOPIC, "a")
+    assert broker.metrics.authorization_refusals == 1
+    [line] = logged
+    assert (line["principal"], line["operation"], line["resource"], line["name"]) == (
+        "User:ANONYMOUS", "DESCRIBE", "TOPIC", "a",
+    )  # fmt: skip
+
+
+@each_case(
+    ("kind", "name", "error"),
+    [
+        (Kind.TOPIC, "a", errors.TopicAuthorizationError),
+        (Kind.GROUP, "a", errors.GroupAuthorizationError),
+        (Kind.TRANSACTIONAL_ID, "a", errors.TransactionalIdAuthorizationError),
+        (Kind.CLUSTER, CLUSTER, errors.AuthorizationError),
+    ],
+)
+async def test_a_stranger_is_told_what_is_refused_and_no_rule(
+    kind: Kind, name: str, error: type[errors.AuthorizationError]
+) -> None:
+    async with real_broker(SWITCH, topics=()) as broker:
+        deny = READ_A._replace(kind=kind, name=name, permission=Permission.DENY)
+        broker.authority.adopt(Rules.of([deny]))
+        refusal = open_session(broker).refusal(Operation.READ, kind, name)
+        assert type(refusal) is error
+        assert f"User:ANONYMOUS may not READ {kind.name} {name}" in refusal.message
+        assert "DENY" not in refusal.message
+
+
+async def test_the_operations_of_a_resource_are_bits(broker: Broker, session: Session) -> None:
+    broker.authority.adopt(Rules.of([READ_A]))
+    assert session.operations(Kind.TOPIC, "a") == 1 << Operation.READ | 1 << Operation.DESCRIBE
