@@ -84,11 +84,9 @@ def open_log_directory(
             dynamic, config = config_at_start(fs, path, config)
             accounts = AccountStore(fs, f"{path}/{filenames.ACCOUNTS_FILE}")
             accounts.load()
-            acls = AclStore(fs, f"{path}/{filenames.ACLS_FILE}")
-            acls.load()
             handles = handles or HandlePool(fs, config.seglog_handles_max, readahead=False)
             opened.callback(handles.close)
-            opening = _Opening(fs, clock, config, path, handles, accounts, acls, dynamic, new_uuid)
+            opening = _Opening(fs, clock, config, path, handles, accounts, dynamic, new_uuid)
             opened.callback(opening.partitions.release)
             directory = opening.run(lock, in_line_bytes, loading, upgrading)
             opened.pop_all()
@@ -228,14 +226,14 @@ class _Opening:
         path: str,
         handles: HandlePool,
         accounts: AccountStore,
-        acls: AclStore,
         dynamic: DynamicConfig,
         new_uuid: Callable[[], uuid.UUID],
     ) -> None:
         self._fs = fs
         self._path = path
         self._accounts = accounts
-        self._acls = acls
+        self._acls = AclStore(fs, self._file(filenames.ACLS_FILE))
+        self._acls.load()
         self._dynamic = dynamic
         self._is_enforced = not config.seglog_acls_not_enforced
         self._new_uuid = new_uuid
