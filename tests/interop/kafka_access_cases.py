@@ -592,8 +592,8 @@ def answers(
                         names = {id_: name[7:-1] for name, id_ in stage.known.items()}
                         said: Plain = "closed" if answer is None else kept_of(answer, names)
                         if asked.api in _FLOWING and "responses" in said:
-                            refused = [topic for topic in said["responses"] if '"error_code": 29' in json.dumps(topic)]
-                            said["responses"] = refused
+                            refused = [topic for topic in said["responses"] if _is_refused(topic)]
+                            said = {"responses": refused} if refused else {}
                         found.setdefault(f"{asked.api} v{version}: {asked.title}", {})[principal] = said
                         if asked.after is not None:
                             asked.after(stage, answer)
@@ -602,6 +602,10 @@ def answers(
 
 _FLOWING: Final = ("ShareFetch", "ShareAcknowledge")
 """Apis of which refusals alone are kept: whether there are records depends on who has them, and for how long."""
+
+
+def _is_refused(topic: Plain) -> bool:
+    return any(partition["error_code"] in REFUSALS for partition in topic.get("partitions", ()))
 
 
 def _answer(wire: Wire, asked: Request, version: int) -> Plain:
