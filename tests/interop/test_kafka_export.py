@@ -8,7 +8,7 @@ more.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -21,6 +21,10 @@ from kafka import KafkaConsumer, TopicPartition
 from seglog_broker.config.topic_config import SEGMENT_BYTES_MIN_KAFKA, TOPIC_KEYS
 from seglog_broker.config.topic_overrides import KEPT_FOR_EVER
 from seglog_broker.config.values import Double, Whole
+from seglog_broker.storage.directory.acls import AclStore
+from seglog_broker.storage.directory.kafka_metadata import rule_of
+from seglog_broker.storage.io.filenames import ACLS_FILE
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.compression import Codec
 from tests.interop import make_kafka_metadata
 from tests.interop.handover import (
@@ -39,7 +43,22 @@ from tests.interop.kafka_security_cases import make_users
 from tests.interop.kafka_settings import daemon_settings
 from tests.interop.kafka_tools import complaints
 from tests.interop.kafka_wire import Plain, Wire
-from tests.interop.make_kafka_metadata import alter, create, delete, settings
+from tests.interop.make_kafka_metadata import (
+    ACLS,
+    AUTHORIZER,
+    GONE,
+    QUOTAS,
+    Acl,
+    Entity,
+    acl_filter,
+    alter,
+    alter_quotas,
+    create,
+    create_acls,
+    delete,
+    delete_acl,
+    settings,
+)
 from tests.interop.peer import KAFKA_VERSION, Kafka, kafka_script
 from tests.processes import clean_environment, daemon, kafka_daemon, seglog_json, wait_until
 from tests.soundness import assert_left_sound
@@ -377,6 +396,83 @@ def test_a_kafka_has_the_accounts_and_all_settings_of_an_export(tmp_path: Path) 
         assert of_file["num.partitions"] == "3"
         assert of_file["log.segment.bytes"] == str(64 << 20)
         assert accounts(wire) == users
+
+
+# --- Permissions and quotas -------------------------------------------------------------------------------------------
+
+_ADDED: Final[Acl] = (2, 4, "added-", "User:late", "127.0.0.1", 5, 3)
+_LATE: Final[Entity] = (("user", "late"),)
+_EVERYBODY: Final = "super.users=User:ANONYMOUS"
+
+
+def acls_of(wire: Wire) -> list[Acl]:
+    """The ACLs that a Kafka describes, sorted."""
+    resources = ask(wire, "DescribeAcls", acl_filter(), 3, "error_code")["resources"]
+    return sorted(
+        (each["resource_type"], each["pattern_type"], each["resource_name"], *found.values())
+        for each in resources
+        for found in each["acls"]
+    )
+
+
+def quotas_of(wire: Wire) -> dict[Entity, dict[str, float]]:
+    """The quotas that are described."""
+    entries = ask(wire, "DescribeClientQuotas", {"components": [], "strict": False}, 1, "error_code")["entries"]
+    return {
+        tuple(sorted((each["entity_type"], each["entity_name"]) for each in entry["entity"])): {
+            each["key"]: each["value"] for each in entry["values"]
+        }
+        for entry in entries
+    }
+
+
+def rules_in(directory: Path) -> AclStore:
+    """The rules that seglog keeps in a directory."""
+    store = AclStore(PosixFileSystem(), str(directory / ACLS_FILE))
+    store.load()
+    return store
+
+
+def await_access(wire: Wire, acls: Iterable[Acl], quotas: Mapping[Entity, Mapping[str, float]]) -> None:
+    """Wait until a Kafka, which applies its metadata log behind its answers, describes these."""
+    wait_until(lambda: acls_of(wire) == sorted(acls) and quotas_of(wire) == quotas, "permissions and quotas")
+
+
+def test_permissions_and_quotas_go_to_seglog_and_back_and_are_the_same(tmp_path: Path) -> None:
+    """As they are adopted, in an export, adopted again from it, and changed by a Kafka in the same directory."""
+    first, second = new_kafka(tmp_path / "first"), new_kafka(tmp_path / "second")
+    with kafka_on(first, *AUTHORIZER) as wire:
+        create_acls(wire, ACLS)
+        alter_quotas(wire, QUOTAS)
+        await_access(wire, ACLS, QUOTAS)
+    quotas = QUOTAS | {_LATE: {"producer_byte_rate": 10.0, "consumer_byte_rate": 8.0}}
+    with kafka_daemon(first.directory, _EVERYBODY) as running:
+        with Wire(running.kafka_port) as wire:
+            assert quotas_of(wire) == QUOTAS
+            alter_quotas(wire, {_LATE: quotas[_LATE]})
+        assert running.stop() == 0
+    rules = rules_in(first.directory)
+    assert sorted(rules.rules) == sorted(ACLS)
+    rules.change([rule_of(*_ADDED)], [rule_of(*ACLS[0])])
+    told = export(first.directory, second.directory)
+    assert f"{len(ACLS)} permissions, " in told
+    assert "changed: permissions go along, but are not in force until server.properties has authorizer.class.n" in told
+    acls = [*ACLS[1:], _ADDED]
+    for changed in (acls, [*ACLS[2:], _ADDED, GONE]):
+        with kafka_on(second, voter(second), *AUTHORIZER) as wire:
+            await_access(wire, acls, quotas)
+            if changed != acls:  # the first time it is adopted from what Kafka made of the export
+                delete_acl(wire, ACLS[1])
+                create_acls(wire, [GONE])
+                alter_quotas(wire, {_LATE: {"producer_byte_rate": None, "consumer_byte_rate": 9.0}})
+                quotas = quotas | {_LATE: {"consumer_byte_rate": 9.0}}
+                await_access(wire, changed, quotas)
+        with kafka_daemon(second.directory, _EVERYBODY) as running:
+            with Wire(running.kafka_port) as wire:
+                assert quotas_of(wire) == quotas
+            assert running.stop() == 0
+        acls = changed
+        assert sorted(rules_in(second.directory).rules) == sorted(acls)
 
 
 # --- As it is ---------------------------------------------------------------------------------------------------------

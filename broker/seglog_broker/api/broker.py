@@ -303,8 +303,15 @@ class Broker:
                 accounts=len(report.adopted_accounts),
                 advice="name those that administer in super.users",
             )
-        if report.adopted_quotas:
-            log.warning("kafka_access_adopted", quotas=report.adopted_quotas)
+        if report.adopted_rules or report.adopted_quotas:
+            log.warning(
+                "kafka_access_adopted",
+                permissions=report.adopted_rules,
+                quotas=report.adopted_quotas,
+                enforced=report.adopted_rules > 0 and not config.seglog_acls_not_enforced,
+                advice="name those that administer in super.users, and set allow.everyone.if.no.acl.found as that "
+                "Kafka's file has it",
+            )
         if report.remade:
             log.warning("topic_registry_rebuilt", topics=report.remade)
         if report.kafka_signs:

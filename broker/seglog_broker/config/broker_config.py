@@ -494,8 +494,8 @@ class BrokerConfig:
     seglog_acls_not_enforced: bool = key(
         False,
         Boolean(),
-        "Whether a log directory is opened in whose Kafka metadata log there are ACLs, which are not enforced.",
-        "Set it to true where every account may produce and consume, and only those in super.users administer.",
+        "Whether ACLs in the metadata log of a Kafka that had the log directory are kept without being in force.",
+        "For the first start on a Kafka's directory: its ACLs are looked at before authorizer.class.name is set.",
     )
     seglog_log_format: str = reloadable(
         "console",

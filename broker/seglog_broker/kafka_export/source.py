@@ -13,6 +13,7 @@ from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.coordinators.share.records import ShareReplay
 from seglog_broker.coordinators.share.runs import ARCHIVING
 from seglog_broker.storage.directory.accounts import AccountStore
+from seglog_broker.storage.directory.acls import AclStore
 from seglog_broker.storage.directory.dynamic_configs import read_dynamic_configs
 from seglog_broker.storage.directory.identity import check_format, decode_properties, read_cluster_id, root_names
 from seglog_broker.storage.directory.kafka_metadata import read_kafka_metadata
@@ -121,6 +122,8 @@ def read_source(fs: FileSystem, path: str) -> Source:
         offsets[name] = {key: offset for key, offset in known.items() if key in partitions}
     accounts = AccountStore(fs, f"{path}/{filenames.ACCOUNTS_FILE}")
     accounts.load()
+    acls = AclStore(fs, f"{path}/{filenames.ACLS_FILE}")
+    acls.load()
     properties = decode_properties(read_file(fs, f"{path}/{filenames.META_PROPERTIES_FILE}"))
     node_id = properties.get("node.id") or properties.get("broker.id") or ""
     cluster_id = read_cluster_id(fs, path, found)
@@ -141,7 +144,7 @@ def read_source(fs: FileSystem, path: str) -> Source:
         partitions,
         offsets,
         accounts,
-        Rules(),
+        acls.rules,
         read_dynamic_configs(fs, f"{path}/{filenames.DYNAMIC_CONFIGS_FILE}"),
         _next_producer_id(fs, path, partitions),
         _archiving(fs, path, partitions, offsets[checkpoints.LOG_START_CHECKPOINT]),

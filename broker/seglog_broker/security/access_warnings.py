@@ -1,4 +1,4 @@
-"""Warnings about who gets in: super users without an account, listeners that nobody can use, files others can read."""
+"""Warnings about who gets in and may do what: super users without an account, rules not in force, files others read."""
 
 import os
 from collections.abc import Collection, Iterator
@@ -32,7 +32,16 @@ def access_warnings(config: BrokerConfig, names: Collection[str] | None) -> list
 
     ``names`` are those of all accounts; None where they are not known.
     """
-    return [*_file_warnings(config), *([] if names is None else _account_warnings(config, names))]
+    of_accounts = [] if names is None else _account_warnings(config, names)
+    return [*_file_warnings(config), *_rule_warnings(config), *of_accounts]
+
+
+def _rule_warnings(config: BrokerConfig) -> Iterator[str]:
+    if config.seglog_acls_not_enforced and not config.authorizer_class_name:
+        yield (
+            "seglog.acls.not.enforced=true: ACLs that a Kafka left in the log directory are kept, and not in force, "
+            "so whoever can connect reads and writes every topic; set authorizer.class.name to enforce them"
+        )
 
 
 def _account_warnings(config: BrokerConfig, names: Collection[str]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from seglog_broker.config.broker_config import AUTHORIZERS
 from seglog_broker.config.client_quotas import ENTITIES_MAX, Entity, check_entity, check_value, entity_text
 from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
+from seglog_broker.storage.directory.acls import why_not_kept
 from seglog_broker.storage.directory.kafka_metadata import KafkaMetadata, rule_of
 from seglog_broker.texts import counted
 from seglog_protocol.access import Rule
@@ -57,14 +58,14 @@ NO_ACCESS: Final = Access()
 def possible_access(metadata: KafkaMetadata, problems: list[str]) -> Access:
     """The permissions and quotas of a metadata log that are possible here; ``problems`` names the others."""
     quotas = [Quota(entity, key, value) for entity, values in metadata.quotas.items() for key, value in values.items()]
-    impossible = {rule: why for rule in metadata.rules if (why := rule.why_impossible()) is not None}
+    impossible = {rule: why for rule in metadata.rules if (why := why_not_kept(rule)) is not None}
     unusable = {quota: why for quota in quotas if (why := _why_impossible(quota)) is not None}
     for what, found in (("permission", impossible), ("quota", unusable)):
         if found:
             one, why = next(iter(found.items()))
             verb, like = ("is", "") if len(found) == 1 else ("are", "such as ")
             problems.append(f"{counted(len(found), what)} of Kafka's {verb} not possible here: {like}{one}: {why}")
-    return Access(frozenset(), frozenset(quotas) - unusable.keys())
+    return Access(frozenset(metadata.rules) - impossible.keys(), frozenset(quotas) - unusable.keys())
 
 
 def _why_impossible(quota: Quota) -> str | None:

@@ -258,7 +258,7 @@ def encode_bootstrap(records: Sequence[Message], now_ms: int, metadata_version: 
     return _snapshot([*features, *records], now_ms)
 
 
-def record_of_rule(rule: Rule) -> Message:
+def record_of_rule(rule: Rule) -> messages.AccessControlEntryRecord:
     """The record of an ACL. Kafka knows it by an id, which is made from what it says."""
     return messages.AccessControlEntryRecord(
         id=uuid.uuid5(uuid.NAMESPACE_OID, repr(tuple(rule))).bytes,
@@ -272,7 +272,7 @@ def record_of_rule(rule: Rule) -> Message:
     )
 
 
-def records_of_quotas(entity: Entity, quotas: Quotas) -> Iterator[Message]:
+def records_of_quotas(entity: Entity, quotas: Quotas) -> Iterator[messages.ClientQuotaRecord]:
     """The records of an entity's quotas."""
     for key, value in quotas.items():
         of = [messages.ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]

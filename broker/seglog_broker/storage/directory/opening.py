@@ -137,8 +137,6 @@ def refuse_foreign(fs: FileSystem, path: str, config: BrokerConfig) -> None:
         registry.load()
     else:
         _refuse_where_partitions_are_missing(fs, path, config, directories)
-    if not config.seglog_acls_not_enforced and _has_news_of_kafka(fs, path, found, registry):
-        _refuse_acls(fs, path)
     if kafka_signs.signs_of_kafka(fs, path, found, registry) if registry else filenames.FORMAT_FILE not in found:
         _refuse_old_formats(fs, path, directories)
 
@@ -177,27 +175,6 @@ def _refuse_where_partitions_are_missing(
             f"{path} was written by Kafka and lacks partitions that its files name: {adoption.listed(missing)}; put "
             "their directories here, from Kafka's other log.dirs or brokers, or have them begin without records "
             "with --set seglog.missing.partitions=empty",
-            path=path,
-        )
-
-
-def _has_news_of_kafka(fs: FileSystem, path: str, found: list[str], registry: TopicRegistry | None) -> bool:
-    """Whether there is a metadata log of Kafka's that is not as a start has seen it before."""
-    if kafka_metadata.METADATA_DIRECTORY not in found:
-        return False
-    if registry is None:
-        return filenames.FORMAT_FILE not in found
-    return registry.kafka_metadata != kafka_signs.metadata_files(fs, path)
-
-
-def _refuse_acls(fs: FileSystem, path: str) -> None:
-    """Refuse a directory of a Kafka that had ACLs: the broker would let everyone do what they forbid."""
-    count = len(kafka_metadata.read_kafka_metadata(fs, path).rules)
-    if count:
-        raise LogDirectoryError(
-            f"{path} was used by a Kafka with {count:,} ACL{'' if count == 1 else 's'}, which seglog does not enforce "
-            "yet: every account may produce and consume, and those in super.users administer; accept that with "
-            "--set seglog.acls.not.enforced=true, or start that Kafka again",
             path=path,
         )
 
@@ -483,6 +460,8 @@ class _Opening:
         self._registry.kafka_access = now = kafka_access.possible_access(metadata, self._report.problems)
         try:
             dynamic = kafka_access.with_changes(self._dynamic, before, now, is_enforced=self._is_enforced)
+            if now.rules != before.rules:
+                self._acls.change(sorted(now.rules - before.rules), before.rules - now.rules)
         except PolicyViolationError as error:
             raise LogDirectoryError(
                 f"the permissions and quotas of the Kafka that wrote {self._path} cannot be adopted: {error.message}",

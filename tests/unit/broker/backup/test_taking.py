@@ -13,8 +13,13 @@ from seglog_broker.backup.source import open_source
 from seglog_broker.backup.store import BackupError, BackupStore, Manifest, decode_manifest
 from seglog_broker.backup.taking import take_backup
 from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.config.dynamic_config import DynamicConfig
+from seglog_broker.storage.directory.acls import AclStore
+from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
+from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule
 from seglog_protocol.errors import LogDirectoryError
 from tests.logs import ManualClock, append_one, batch, cut_file, flip_bit, opened_directory
 from tests.unit.broker.storage.steps import create_topic
@@ -100,6 +105,18 @@ def test_a_restored_backup_has_every_record_and_takes_more() -> None:
     assert again.report.clean
     assert again.cluster_id == manifest.cluster_id
     assert sum(log.log_end_offset for log in again.logs.values()) == 200
+
+
+def test_permissions_and_quotas_are_in_a_backup() -> None:
+    disk = Disk(2)
+    rule = Rule(Kind.TOPIC, PatternType.LITERAL, "t", "User:ada", "*", Operation.READ, Permission.ALLOW)
+    AclStore(disk.fs, "/data/seglog-acls.json").change([rule])
+    quotas = DynamicConfig(clients={(("user", "ada"),): {"producer_byte_rate": 9.0}})
+    write_file_atomically(disk.fs, "/data/seglog-configs.json", encode_dynamic_configs(quotas))
+    disk.restored(disk.take())
+    again = disk.opened("/restored")
+    assert list(again.acls.rules) == [rule]
+    assert again.dynamic_config == quotas
 
 
 def test_a_second_backup_copies_what_is_new_and_an_older_one_can_still_be_restored() -> None:

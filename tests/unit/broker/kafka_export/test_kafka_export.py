@@ -20,6 +20,7 @@ from seglog_broker.kafka_export.cluster import Cluster, make_nodes
 from seglog_broker.kafka_export.command import describe_room, write_cluster
 from seglog_broker.kafka_export.source import ExportError, read_source
 from seglog_broker.storage.directory.accounts import Change, Credential
+from seglog_broker.storage.directory.acls import AclStore
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.directory.kafka_metadata import KafkaMetadata, read_kafka_metadata
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -35,6 +36,7 @@ from seglog_broker.testing.forgetful import (
     ForgetfulFileSystem,
     SimulatedCrash,
 )
+from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule
 from seglog_protocol.batch_builder import BatchBuilder
 from seglog_protocol.internal_topics import SHARE_GROUPS_TOPIC
 from seglog_protocol.record_batch import iter_batches
@@ -227,6 +229,27 @@ def test_settings_of_file_and_run_time_go_along_where_kafka_has_them() -> None:
     assert "broker 1: advertised.listeners is left out, it is chosen anew for Kafka" in changes
     assert "share group workers and 0 others have a topic for dead letters, to which Kafka 4.3 writes none" in changes
     assert "dead letters" not in "\n".join(Cluster(source, nodes, _config(*flags), 33).changes)
+
+
+def test_permissions_go_along_and_what_puts_them_in_force_is_said() -> None:
+    fs = _filled()
+    rules = [
+        Rule(Kind.TOPIC, PatternType.PREFIXED, "orders-", "User:ada", "*", Operation.READ, Permission.ALLOW),
+        Rule(Kind.USER, PatternType.LITERAL, "ada", "User:*", "10.0.0.7", Operation.CREATE_TOKENS, Permission.DENY),
+    ]
+    AclStore(fs, f"{_DATA}/seglog-acls.json").change(rules)
+    flags = ("super.users=User:root", "authorizer.class.name=kafka.security.authorizer.AclAuthorizer")
+    cluster = _exported(fs, *flags, "allow.everyone.if.no.acl.found=true")
+    assert _said(fs).rules == rules
+    assert cluster.changes[-1].startswith(
+        "permissions go along, but are not in force until server.properties has authorizer.class.name="
+        "org.apache.kafka.metadata.authorizer.StandardAuthorizer, allow.everyone.if.no.acl.found=true and super.users"
+    )
+    properties = cluster.properties(cluster.nodes[0])
+    assert not any(key in properties for key in ("authorizer", "allow.everyone", "super.users"))
+    theirs = opened_directory(fs, _DESTINATION)
+    assert sorted(theirs.acls.rules) == rules
+    theirs.abandon()
 
 
 def test_records_that_wait_for_dead_letters_are_named_where_a_kafka_may_get_them_that_writes_none() -> None:

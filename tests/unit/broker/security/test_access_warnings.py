@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.config import load_config
+from seglog_broker.config.broker_config import AUTHORIZERS
 from seglog_broker.security.access_warnings import access_warnings
 from tests.support import each_case
 
@@ -22,6 +23,12 @@ def warned(names: list[str] | None, *flags: str) -> list[str]:
 def test_a_super_user_without_an_account_is_named() -> None:
     [found] = warned(["admin", "alice"], SASL, "super.users=User:admin;User:Alice;User:ANONYMOUS")
     assert "super.users has User:Alice, and there is no account Alice" in found
+
+
+def test_rules_of_a_kafka_that_are_not_in_force_are_told_until_they_are() -> None:
+    [found] = warned(None, "seglog.acls.not.enforced=true")
+    assert "are kept, and not in force, so whoever can connect reads and writes" in found
+    assert warned(None, "seglog.acls.not.enforced=true", f"authorizer.class.name={AUTHORIZERS[0]}") == []
 
 
 def test_a_listener_for_accounts_without_any_is_told_with_the_way_to_make_one() -> None:

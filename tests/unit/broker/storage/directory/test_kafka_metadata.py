@@ -9,31 +9,36 @@ import uuid
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
+from seglog_broker.config.broker_config import AUTHORIZERS
 from seglog_broker.config.client_quotas import Entity
 from seglog_broker.config.topic_overrides import KEPT_FOR_EVER, validate_topic_config
 from seglog_broker.security.credentials import from_salted
 from seglog_broker.security.sasl import Identity
 from seglog_broker.storage.directory.accounts import AccountStore, Change, Credential
+from seglog_broker.storage.directory.acls import AclStore
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.directory.kafka_metadata import (
     encode_bootstrap,
     read_kafka_metadata,
+    record_of_rule,
     records_of_quotas,
+    rule_of,
 )
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
-from seglog_broker.storage.io.filenames import new_id, uuid_of
+from seglog_broker.storage.io.filenames import ACLS_FILE, new_id, uuid_of
 from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol.access import Operation, Rule
 from seglog_protocol.errors import LogDirectoryError
-from seglog_protocol.kafka import messages, read_message, write_message
+from seglog_protocol.kafka import Message, messages, read_message, write_message
 from seglog_protocol.record_batch import iter_batches, rewrite_offset_and_epoch
 from seglog_protocol.records import iter_records
 from seglog_protocol.scram import salted
@@ -367,6 +372,7 @@ def test_what_a_bootstrap_file_has_is_read_back_while_kafka_has_no_log() -> None
 
 # --- Accounts, of tests/interop/make_kafka_metadata.py -------------------------------------------------------
 
+_NUMBERED: Final = [rule_of(*acl) for acl in ACLS]
 _ACCEPTED: Final = "seglog.acls.not.enforced=true"
 
 
@@ -382,14 +388,6 @@ def test_the_metadata_log_has_the_credentials_acls_and_quotas_of_the_end() -> No
     assert {(each.iterations, each.salt) for each in found.credentials.values()} == {(ITERATIONS, SALT)}
     assert sorted(found.rules) == sorted(ACLS)
     assert found.quotas == QUOTAS
-
-
-def test_where_there_are_acls_the_start_is_refused_and_nothing_is_touched() -> None:
-    fs = _real_directory("accounts")
-    before = fs.snapshot()
-    with pytest.raises(LogDirectoryError, match=r"with 10 ACLs, which .* --set seglog\.acls\.not\.enforced=true"):
-        _broker(fs)
-    assert fs.snapshot() == before
 
 
 async def test_the_accounts_of_a_kafka_log_in_with_the_passwords_that_they_had() -> None:
@@ -432,43 +430,129 @@ async def test_an_account_that_is_deleted_does_not_come_back() -> None:
     broker.close()
 
 
-# --- Quotas -----------------------------------------------------------------------------------------------------------
+# --- Permissions and quotas -------------------------------------------------------------------------------------------
 
+_ALICE: Final = _NUMBERED[0]
+_OTHER: Final = _ALICE._replace(name="other")
+_SWITCH: Final = {"authorizer.class.name": AUTHORIZERS[0]}
 _OF_ALICE: Final = (("user", "alice"),)
+
+
+def _rules(fs: ForgetfulFileSystem) -> set[Rule]:
+    store = AclStore(fs, f"{_DATA}/{ACLS_FILE}")
+    store.load()
+    return set(store.rules)
+
+
+def _record(number: int, record: Message) -> bytes:
+    return bytes([1, number, 0]) + write_message(record, 0)
+
+
+def _made(rule: Rule) -> bytes:
+    return _record(18, record_of_rule(rule))
+
+
+def _deleted(rule: Rule) -> bytes:
+    made = record_of_rule(rule)
+    return _record(19, messages.RemoveAccessControlEntryRecord(id=made.id))
 
 
 def _quota(value: float, entity: Entity = _OF_ALICE, *, removes: bool = False) -> bytes:
     [record] = records_of_quotas(entity, {"producer_byte_rate": value})
     record.remove = removes
-    return bytes([1, 14, 0]) + write_message(record, 0)
+    return _record(14, record)
 
 
-def test_quotas_of_a_kafka_are_in_force_and_said() -> None:
+def test_permissions_and_quotas_of_a_kafka_are_in_force_and_said() -> None:
     fs = _real_directory("accounts")
     with capture_logs() as logged:
-        broker = _broker(fs, _ACCEPTED)
+        broker = _broker(fs)
     [said] = [entry for entry in logged if entry["event"] == "kafka_access_adopted"]
-    assert said["quotas"] == sum(map(len, QUOTAS.values()))
+    assert (said["permissions"], said["quotas"]) == (len(ACLS), sum(map(len, QUOTAS.values())))
     for _ in range(2):
-        assert broker.live_config.dynamic.clients == QUOTAS
+        assert sorted(_rules(fs)) == sorted(ACLS)
+        dynamic = broker.live_config.dynamic
+        assert dynamic.clients == QUOTAS
+        assert dynamic.brokers == {"": _SWITCH}
+        assert broker.authority.is_enforced
         assert broker.close() == []
         broker = _broker(fs)
     broker.close()
 
 
-def test_quotas_that_kafka_changed_are_taken_over_and_what_was_made_here_stays() -> None:
-    bob = (("user", "bob"),)
-    fs = _kafkas(*_BEGIN, _quota(5.0), _quota(6.0, bob))
+def test_permissions_that_are_not_to_be_enforced_are_kept() -> None:
+    fs = _real_directory("accounts")
+    broker = _broker(fs, _ACCEPTED)
+    assert sorted(_rules(fs)) == sorted(ACLS)
+    assert broker.live_config.dynamic.brokers == {}
+    broker.close()
+
+
+def test_of_a_lost_registry_nothing_comes_back_that_was_deleted_here() -> None:
+    fs = _kafkas(*_BEGIN, _made(_ALICE), _quota(5.0))
     directory = opened(fs)
+    directory.acls.change([], [_ALICE])
+    directory.close()
+    fs.unlink(directory.registry.path)
+    assert opened(fs).report.problems != []
+    assert _rules(fs) == set()
+
+
+def test_what_kafka_changed_of_permissions_and_quotas_is_taken_over_and_what_was_made_here_stays() -> None:
+    bob, late = (("user", "bob"),), _ALICE._replace(name="late")
+    gone, kept = _ALICE._replace(name="gone"), _ALICE._replace(name="kept")
+    fs = _kafkas(*_BEGIN, *map(_made, (_ALICE, gone, kept)), _quota(5.0), _quota(6.0, bob))
+    directory = opened(fs)
+    directory.acls.change([_OTHER], [kept])
     mine = directory.dynamic_config.with_clients({_OF_ALICE: {"producer_byte_rate": 7.0, "consumer_byte_rate": 8.0}})
+    mine = mine.with_broker("", {})
     write_file_atomically(fs, f"{_DATA}/seglog-configs.json", encode_dynamic_configs(mine))
     directory.close()
-    _goes_on(fs, _quota(9.0), _quota(0.0, bob, removes=True))
+    _goes_on(fs, _deleted(gone), _made(late), _quota(9.0), _quota(0.0, bob, removes=True))
+    before = fs.snapshot()
     directory = opened(fs)
+    assert _rules(fs) == {_ALICE, _OTHER, late}
     assert directory.dynamic_config.clients == {_OF_ALICE: {"producer_byte_rate": 9.0, "consumer_byte_rate": 8.0}}
+    assert directory.dynamic_config.brokers == {}, "whoever has switched permissions off has them so"
     assert directory.report.kafka_changes == [
+        f"1 permission was made: {late}",
+        f"1 permission was deleted: {gone}",
         "1 quota was set: producer_byte_rate=9 of user alice",
         "2 quotas were changed or deleted: producer_byte_rate=5 of user alice; producer_byte_rate=6 of user bob",
     ]
     directory.close()
+    after = {name: fs.snapshot()[name] for name in (f"{_DATA}/seglog-configs.json", f"{_DATA}/{ACLS_FILE}")}
+    crashed = ForgetfulFileSystem()
+    crashed.load(before | after)  # before the registry is written
+    assert opened(crashed).dynamic_config.clients == directory.dynamic_config.clients
+    assert _rules(crashed) == {_ALICE, _OTHER, late}
     assert opened(fs).report.kafka_changes == []
+
+
+def test_a_metadata_log_that_is_gone_or_unreadable_takes_no_permission_away() -> None:
+    for content in (None, bytes(100)):
+        fs = _kafkas(*_BEGIN, _made(_ALICE), _quota(5.0))
+        opened(fs).close()
+        if content is None:
+            fs.unlink(_LOG)
+        else:
+            put(fs, _LOG, content)
+        put(fs, f"{_DATA}/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":47}')
+        directory = opened(fs)
+        assert _rules(fs) == {_ALICE}
+        assert directory.dynamic_config.clients == {_OF_ALICE: {"producer_byte_rate": 5.0}}
+
+
+def test_permissions_and_quotas_that_are_not_possible_here_are_named() -> None:
+    later = _ALICE._replace(operation=cast("Operation", 99))
+    fs = _kafkas(*_BEGIN, _made(_ALICE), _made(later), _quota(5.0, (("planet", "mars"),)))
+    rule, quota = opened(fs).report.problems
+    assert _rules(fs) == {_ALICE}
+    assert rule.startswith("1 permission of Kafka's is not possible here: ALLOW UNKNOWN on TOPIC b for User:alice: Inv")
+    assert quota.startswith("1 quota of Kafka's is not possible here: producer_byte_rate=5 of planet mars: Unhandled")
+
+
+def test_more_permissions_than_are_possible_are_refused() -> None:
+    fs = _kafkas(*_BEGIN, *(_made(_ALICE._replace(name=f"{number}")) for number in range(10_001)))
+    with pytest.raises(LogDirectoryError, match=r"permissions and quotas of the Kafka that wrote /data cannot be ad"):
+        opened(fs)
