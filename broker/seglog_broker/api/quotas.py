@@ -9,6 +9,7 @@ from seglog_broker.config.client_quotas import ENTITIES_MAX, Entity, Quotas, ent
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Service
+from seglog_broker.runtime.budget import Turns
 
 log = get_logger()
 
@@ -33,6 +34,9 @@ class Filter(NamedTuple):
             return False
         return self.types <= has.keys() and all(kind in has and has[kind] == name for kind, name in self.names.items())
 
+
+LINE_COST: Final = 40.0
+"""Microseconds for a line in the log."""
 
 TOO_MANY: Final = f"{ENTITIES_MAX:,} users, client ids and addresses have quotas, which is the limit: take one's away"
 
@@ -73,8 +77,9 @@ class QuotaService(Service):
             return dynamic.with_clients(altered)
 
         if await self._configs.alter_dynamic(changed, validate_only=validate_only):
-            after = self._config.dynamic.clients
+            after, turns = self._config.dynamic.clients, Turns(self._scheduler.turn)
             for entity in changes:
+                await turns.spend(LINE_COST)
                 if before.get(entity) != after.get(entity):
                     quotas = dict(after.get(entity, {}))
                     log.info("client_quotas_changed", entity=entity_text(entity), quotas=quotas, principal=by)
