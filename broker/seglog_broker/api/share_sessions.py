@@ -25,7 +25,7 @@ Place = tuple[bytes, int]
 class SessionRefusedError(Exception):
     """A request does not fit its share session: it is answered with this code of Kafka's."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str | None) -> None:
         super().__init__(message)
         self.code: Final = code
         self.message: Final = message

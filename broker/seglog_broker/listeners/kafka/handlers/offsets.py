@@ -61,13 +61,17 @@ async def offsets_for_leader_epoch(
     """Where the leader epochs that clients know end in the log."""
     response = messages.OffsetForLeaderEpochResponse()
     turns = Turns(context.turn)
+    sees_all = context.session.sees(Operation.CLUSTER_ACTION, Kind.CLUSTER)
     for topic in request.topics:
+        code = ErrorCode.NONE if sees_all else context.code_for(Operation.DESCRIBE, Kind.TOPIC, topic.topic)
         answered = messages.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic)
         response.topics.append(answered)
         for item in topic.partitions:
-            result = messages.OffsetForLeaderEpochResponse.EpochEndOffset(partition=item.partition)
+            result = messages.OffsetForLeaderEpochResponse.EpochEndOffset(partition=item.partition, error_code=code)
             answered.partitions.append(result)
             await turns.spend(PARTITION_COST)
+            if code:
+                continue
             if item.partition < 0:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
@@ -94,14 +98,17 @@ async def delete_records(
     places: list[messages.DeleteRecordsResponse.DeleteRecordsPartitionResult] = []
     turns = Turns(context.turn)
     for topic in request.topics:
+        code = context.code_for(Operation.DELETE, Kind.TOPIC, topic.name)
         answered = messages.DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name)
         response.topics.append(answered)
         for item in topic.partitions:
             place = messages.DeleteRecordsResponse.DeleteRecordsPartitionResult(
-                partition_index=item.partition_index, low_watermark=_NO_OFFSET
+                partition_index=item.partition_index, low_watermark=_NO_OFFSET, error_code=code
             )
             answered.partitions.append(place)
             await turns.spend(PARTITION_COST)
+            if code:
+                continue
             if item.offset < _HIGH_WATERMARK or item.partition_index < 0:
                 missing = missing_partition(context, topic.name, item.partition_index)
                 place.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if missing is None else missing.code

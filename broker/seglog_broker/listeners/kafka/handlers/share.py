@@ -9,7 +9,6 @@ ShareAcknowledge
   2   renewed locks
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from seglog_broker.api.share_collection import Taken
@@ -18,6 +17,7 @@ from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
 from seglog_broker.listeners.kafka.handlers.share_parts import (
     Acknowledging,
     acknowledged,
+    barred_topics,
     check_names,
     check_renewal,
     fetched,
@@ -25,6 +25,7 @@ from seglog_broker.listeners.kafka.handlers.share_parts import (
     session_of,
     write_fetched,
 )
+from seglog_protocol.errors import TopicAuthorizationError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 
@@ -33,7 +34,7 @@ async def share_fetch(context: RequestContext, request: messages.ShareFetchReque
     """Acknowledge records and acquire others, when there are some; answered when the acknowledgements are durable."""
     service, epoch = context.broker.share_fetches, request.share_session_epoch
     try:
-        check_names(request)
+        check_names(context, request)
         check_renewal(request)
         session = session_of(context, service, request)
     except SessionRefusedError as refused:
@@ -43,9 +44,15 @@ async def share_fetch(context: RequestContext, request: messages.ShareFetchReque
     acknowledging = Acknowledging(context, service, request, request.topics if has_acknowledgements(request) else ())
     while not acknowledging.go_on():
         await context.turn()
-    taken: Mapping[Place, Taken] = {}
+    taken: dict[Place, Taken] = {}
     if epoch != LAST_EPOCH and not request.is_renew_ack:
-        taken = await service.fetch(session, session.rotated(epoch), request)
+        places = session.rotated(epoch)
+        if barred := barred_topics(context, (topic_id for topic_id, _ in places)):
+            error = TopicAuthorizationError("the client may not read the topic")
+            taken = {place: Taken(error=error) for place in places if place[0] in barred}
+            places = [place for place in places if place[0] not in barred]
+        if places or not taken:
+            taken |= await service.fetch(session, places, request)
     for written in acknowledging.written.values():
         await written.ended.wait()
     if epoch == LAST_EPOCH:
@@ -59,7 +66,7 @@ async def share_acknowledge(
     """Acknowledge records; answered when that is durable."""
     service = context.broker.share_fetches
     try:
-        check_names(request)
+        check_names(context, request)
         session = service.sessions.go_on(request.group_id or "", request.member_id or "", request.share_session_epoch)
     except SessionRefusedError as refused:
         return messages.ShareAcknowledgeResponse(error_code=refused.code, error_message=refused.message)

@@ -14,13 +14,15 @@ from seglog_broker.listeners.kafka.context import RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, failure_of
 from seglog_broker.runtime import budget
 from seglog_broker.runtime.response_memory import PART_BYTES
-from seglog_protocol.errors import SeglogError
+from seglog_protocol.access import Kind, Operation
+from seglog_protocol.errors import SeglogError, TopicAuthorizationError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.codec import Chunks
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.varints import varint
 
 NONE: Final = Failure(ErrorCode.NONE, None)
+BARRED: Final = Failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
 
 ACKNOWLEDGED_A_TURN: Final = budget.items_of(cost=60)
 """Partitions in which records are acknowledged before other tasks run."""
@@ -29,10 +31,15 @@ ACKNOWLEDGED_A_TURN: Final = budget.items_of(cost=60)
 # --- Sessions ---------------------------------------------------------------------------------------------------------
 
 
-def check_names(request: messages.ShareFetchRequest | messages.ShareAcknowledgeRequest) -> None:
-    """Raise SessionRefusedError for a request without a group or a member."""
+def check_names(
+    context: RequestContext, request: messages.ShareFetchRequest | messages.ShareAcknowledgeRequest
+) -> None:
+    """Raise SessionRefusedError for a request without a group or a member, or if the client may not read the group."""
     if not request.group_id:
         raise SessionRefusedError(ErrorCode.INVALID_REQUEST, "group_id must not be empty: set group.id")
+    code = context.code_for(Operation.READ, Kind.GROUP, request.group_id)
+    if code:
+        raise SessionRefusedError(code, None)
     if not request.member_id or len(request.member_id) > MEMBER_ID_CHARACTERS_MAX:
         raise SessionRefusedError(
             ErrorCode.INVALID_REQUEST,
@@ -69,6 +76,16 @@ def session_of(
     return session
 
 
+def barred_topics(context: RequestContext, topic_ids: Iterable[bytes]) -> set[bytes]:
+    """The ids of those topics that the client may not read."""
+    barred = set()
+    for topic_id in set(topic_ids):
+        topic = context.topic_with_id(topic_id)
+        if topic is not None and not context.session.allows(Operation.READ, Kind.TOPIC, topic.name):
+            barred.add(topic_id)
+    return barred
+
+
 # --- Acknowledgements -------------------------------------------------------------------------------------------------
 
 
@@ -96,6 +113,8 @@ class Acknowledging:
         self._service = service
         self._group, self._member = request.group_id or "", request.member_id or ""
         self._may_renew = request.is_renew_ack
+        topics = list(topics)
+        self._barred = barred_topics(context, (topic.topic_id for topic in topics))
         self._parts = [(topic.topic_id, partition) for topic in topics for partition in topic.partitions]
         self._done = 0  # of them
         self._outcome: dict[Place, Failure] = {}
@@ -119,7 +138,9 @@ class Acknowledging:
             acks.append(Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types))
             renews = renews or RENEW in batch.acknowledge_types
         self._outcome[place] = NONE
-        if renews and not self._may_renew:
+        if place[0] in self._barred:
+            self._outcome[place] = BARRED
+        elif renews and not self._may_renew:
             self._outcome[place] = Failure(ErrorCode.INVALID_REQUEST, "no lock is renewed where is_renew_ack is false")
         elif acks:
             try:
@@ -242,4 +263,6 @@ def _failure(context: RequestContext, place: Place, error: SeglogError) -> Failu
     """Code and message of ``error`` about a partition."""
     if context.topic_with_id(place[0]) is None:
         return Failure(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id: it was deleted")
+    if isinstance(error, TopicAuthorizationError):
+        return BARRED
     return failure_of(error, "ShareFetch")

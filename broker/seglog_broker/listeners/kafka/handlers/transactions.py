@@ -47,14 +47,15 @@ DescribeProducers
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, cast
 
 from seglog_broker.coordinators.client_patterns import ClientPattern, PatternError
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.coordinators.transactions.facts import STATES
 from seglog_broker.coordinators.transactions.service.service import TransactionFilter
-from seglog_broker.listeners.kafka.context import Api, Repeats, RequestContext
+from seglog_broker.listeners.kafka.context import Api, Ask, Repeats, RequestContext
+from seglog_broker.listeners.kafka.error_responses import error_response_in_steps
 from seglog_broker.listeners.kafka.errors import error_code, failure_of, group_failure, transaction_code
 from seglog_broker.listeners.kafka.handlers.group_offsets import answer_commit, offsets_to_commit
 from seglog_broker.listeners.kafka.turns import in_turns
@@ -65,12 +66,13 @@ from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_broker.storage.io.filenames import why_invalid_topic
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_protocol import errors
-from seglog_protocol.access import Kind, Operation
+from seglog_protocol.access import CLUSTER, Kind, Operation
 from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import InitProducerReply, InitProducerRequest
 from seglog_protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from seglog_protocol.steps import in_turns_of
 
 ADDS_PARTITION_VERSION: Final = 5
 """The first version that adds the group's partition to the transaction; before, AddOffsetsToTxn does that."""
@@ -83,6 +85,10 @@ async def txn_offset_commit(
     context: RequestContext, request: messages.TxnOffsetCommitRequest
 ) -> messages.TxnOffsetCommitResponse:
     """Store offsets, each with its own result; answered once they are durable."""
+    code = context.code_for(Operation.READ, Kind.GROUP, request.group_id)
+    if code:
+        refused = await in_turns_of(error_response_in_steps(request, context.version, code, None), context.turn)
+        return cast("messages.TxnOffsetCommitResponse", refused)
     response = messages.TxnOffsetCommitResponse()
     kinds = _Topic, _Partition
     wanted, places = await offsets_to_commit(
@@ -133,9 +139,14 @@ async def add_partitions(
     """All partitions of a request, or none of them, become part of the transaction."""
     partitions = [(topic.name, number) for topic in request.v3_and_below_topics for number in topic.partitions]
     refused: dict[tuple[str, int], ErrorCode] = {}
+    barred = {  # the broker's own for everyone: as in Kafka
+        topic.name
+        for topic in request.v3_and_below_topics
+        if is_internal(topic.name) or not context.session.allows(Operation.WRITE, Kind.TOPIC, topic.name)
+    }
     async for key in in_turns(context, partitions):
-        if is_internal(key[0]):
-            refused[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # of anyone: as in Kafka
+        if key[0] in barred:
+            refused[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             continue
         try:
             context.broker.partitions.topic_with(*key)
@@ -171,6 +182,7 @@ async def add_offsets(
     """What a group commits in the transaction will be part of it."""
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     try:
+        context.check(Operation.READ, Kind.GROUP, request.group_id)
         await context.transactions.add_offsets(request.transactional_id, producer, request.group_id, version=1)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         return messages.AddOffsetsToTxnResponse(error_code=transaction_code(error, "AddOffsetsToTxn", context.version))
@@ -204,6 +216,11 @@ async def write_markers(
     context: RequestContext, request: messages.WriteTxnMarkersRequest
 ) -> messages.WriteTxnMarkersResponse:
     """Markers of an operator, who ends a transaction that hangs: ``kafka-transactions abort``."""
+    if not context.session.sees(Operation.ALTER, Kind.CLUSTER):
+        code = context.code_for(Operation.CLUSTER_ACTION, Kind.CLUSTER, CLUSTER)
+        if code:
+            refused = await in_turns_of(error_response_in_steps(request, context.version, code, None), context.turn)
+            return cast("messages.WriteTxnMarkersResponse", refused)
     response = messages.WriteTxnMarkersResponse(markers=[])
     is_refused = False
     without_partitions: list[_Marked] = []
@@ -249,6 +266,9 @@ async def describe(
     async for transactional_id in in_turns(context, request.transactional_ids):
         result = messages.DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id, topics=[])
         response.transaction_states.append(result)
+        result.error_code = context.code_for(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, transactional_id)
+        if result.error_code:
+            continue
         try:
             described = context.transactions.describe(transactional_id)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -261,6 +281,8 @@ async def describe(
         result.producer_id, result.producer_epoch = facts.producer
         for topic, numbers in facts.partitions.items():
             await turns.spend(len(numbers))
+            if not context.session.sees(Operation.DESCRIBE, Kind.TOPIC, topic):
+                continue
             context.reserve(PART_BYTES + 4 * len(numbers))
             result.topics.append(
                 messages.DescribeTransactionsResponse.TopicData(topic=topic, partitions=sorted(numbers))
@@ -294,6 +316,8 @@ async def list_all(
         response.error_code = group_failure(error, "ListTransactions").code
         return response
     async for each in in_turns(context, found):
+        if not context.session.sees(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, each.transactional_id):
+            continue
         context.reserve(PART_BYTES)
         response.transaction_states.append(
             messages.ListTransactionsResponse.TransactionState(
@@ -331,6 +355,7 @@ async def describe_producers(
             result = _ProducersOfPartition(partition_index=number, active_producers=[])
             answered.partitions.append(result)
             try:
+                context.check(Operation.READ, Kind.TOPIC, topic.name)
                 for producer in _producers(context, topic.name, number):
                     if len(result.active_producers) % PRODUCERS_A_TURN == PRODUCERS_A_TURN - 1:
                         await context.turn()
@@ -360,14 +385,25 @@ def _producers(context: RequestContext, topic: str, number: int) -> Iterator[_Pr
         )
 
 
+def _may_produce(context: RequestContext, transactional_id: str | None) -> ErrorCode:
+    """The code for who may not use a transactional id, or has none and may write nowhere; NONE for others."""
+    if transactional_id is not None:
+        return context.code_for(Operation.WRITE, Kind.TRANSACTIONAL_ID, transactional_id)
+    if context.session.sees(Operation.WRITE, Kind.TOPIC, None):
+        return ErrorCode.NONE
+    return context.code_for(Operation.IDEMPOTENT_WRITE, Kind.CLUSTER, CLUSTER)
+
+
 async def init_producer_id(
     context: RequestContext, request: messages.InitProducerIdRequest
 ) -> messages.InitProducerIdResponse:
     """A producer id: a new one, or for a transactional producer its own, with an epoch that fences those before it."""
+    code = _may_produce(context, request.transactional_id)
+    if code:
+        return messages.InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return messages.InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NO_PRODUCER_EPOCH)
     producer_id, epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
-    code = ErrorCode.NONE
     try:
         if request.transactional_id is None:
             reply, _ = await context.broker.answer(InitProducerRequest())
@@ -396,13 +432,16 @@ async def init_producer_id(
     return messages.InitProducerIdResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)
 
 
+_WRITE: Final = Ask(Operation.WRITE, Kind.TRANSACTIONAL_ID, "transactional_id")
+_WRITE_EARLY: Final = _WRITE._replace(field="v3_and_below_transactional_id")
+
 APIS: Final = (
     Api(22, "InitProducerId", range(6), handle=init_producer_id),
-    Api(24, "AddPartitionsToTxn", range(4), handle=add_partitions, begins=True),
-    Api(25, "AddOffsetsToTxn", range(5), handle=add_offsets, begins=True),
-    Api(26, "EndTxn", range(6), handle=end, begins=True),
-    Api(27, "WriteTxnMarkers", range(1, 3), handle=write_markers, needs=(Operation.CLUSTER_ACTION, Kind.CLUSTER)),
-    Api(28, "TxnOffsetCommit", range(7), handle=txn_offset_commit, begins=True, repeats=_REPEATS),
+    Api(24, "AddPartitionsToTxn", range(4), handle=add_partitions, begins=True, asks=_WRITE_EARLY),
+    Api(25, "AddOffsetsToTxn", range(5), handle=add_offsets, begins=True, asks=_WRITE),
+    Api(26, "EndTxn", range(6), handle=end, begins=True, asks=_WRITE),
+    Api(27, "WriteTxnMarkers", range(1, 3), handle=write_markers),
+    Api(28, "TxnOffsetCommit", range(7), handle=txn_offset_commit, begins=True, asks=_WRITE, repeats=_REPEATS),
     Api(65, "DescribeTransactions", range(1), handle=describe),
     Api(66, "ListTransactions", range(3), handle=list_all),
     Api(61, "DescribeProducers", range(1), handle=describe_producers),

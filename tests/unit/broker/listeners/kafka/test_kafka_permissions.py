@@ -8,10 +8,20 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.listeners.kafka.wire import KafkaWire
 from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule, Rules
+from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.structs import Request
 from tests.logs import batch
-from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed, fetch, found, kafka, latest, produce
+from tests.unit.broker.listeners.kafka.kafka_peer import (
+    NOW,
+    KafkaPeer,
+    KafkaServed,
+    fetch,
+    found,
+    kafka,
+    latest,
+    produce,
+)
 
 ENFORCED: Final = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -36,7 +46,9 @@ def allow(served: KafkaServed, *allowed: tuple[Operation, Kind, str]) -> None:
 
 
 def _codes(answer: Any) -> set[int]:
-    """The error codes of partitions."""
+    """The error codes of partitions, or the only one."""
+    if hasattr(answer, "error_code") and not hasattr(answer, "responses"):
+        return {answer.error_code}
     topics = getattr(answer, "topics", None) or answer.responses
     parts = [getattr(topic, "partitions", None) or topic.partition_responses for topic in topics]
     return {part.error_code for each in parts for part in each}
@@ -52,14 +64,38 @@ def _fetched(served: KafkaServed) -> Request:
     return request
 
 
+def _heartbeat(_served: KafkaServed) -> Request:
+    return messages.HeartbeatRequest(group_id="group", generation_id=1, member_id="nobody")
+
+
+def _committed(_served: KafkaServed) -> Request:
+    cls = messages.OffsetCommitRequest
+    topic = cls.OffsetCommitRequestTopic(name="plain", partitions=[cls.OffsetCommitRequestPartition()])
+    return cls(group_id="group", generation_id_or_member_epoch=-1, topics=[topic])
+
+
+def _committed_in_transaction(_served: KafkaServed) -> Request:
+    cls = messages.TxnOffsetCommitRequest
+    topic = cls.TxnOffsetCommitRequestTopic(name="plain", partitions=[cls.TxnOffsetCommitRequestPartition()])
+    return cls(transactional_id="tx", group_id="group", producer_id=7, topics=[topic])
+
+
+WRITE, READ = (Operation.WRITE, Kind.TOPIC, "plain"), (Operation.READ, Kind.TOPIC, "plain")
+LOOK = (Operation.DESCRIBE, Kind.TOPIC, "plain")
+GROUP, TRANSACTION = (Operation.READ, Kind.GROUP, "group"), (Operation.WRITE, Kind.TRANSACTIONAL_ID, "tx")
+
+
 @pytest.mark.parametrize(
-    ("request_of", "version", "operation", "refused"),
+    ("request_of", "version", "needed", "allowed", "refused"),
     [
-        pytest.param(_produced, 12, Operation.WRITE, 29, id="Produce"),
-        pytest.param(_produced, 13, Operation.WRITE, 29, id="Produce by id"),
-        pytest.param(_fetched, 12, Operation.READ, 29, id="Fetch"),
-        pytest.param(_fetched, 18, Operation.READ, 29, id="Fetch by id"),
-        pytest.param(lambda _: latest("plain", 0), 8, Operation.DESCRIBE, 29, id="ListOffsets"),
+        pytest.param(_produced, 12, [WRITE], 0, [29], id="Produce"),
+        pytest.param(_produced, 13, [WRITE], 0, [29], id="Produce by id"),
+        pytest.param(_fetched, 12, [READ], 0, [29], id="Fetch"),
+        pytest.param(_fetched, 18, [READ], 0, [29], id="Fetch by id"),
+        pytest.param(lambda _: latest("plain", 0), 8, [LOOK], 0, [29], id="ListOffsets"),
+        pytest.param(_heartbeat, 4, [GROUP], 25, [30], id="Heartbeat"),
+        pytest.param(_committed, 9, [GROUP, READ], 0, [30, 29], id="OffsetCommit"),
+        pytest.param(_committed_in_transaction, 3, [TRANSACTION, GROUP, READ], 49, [53, 30, 29], id="TxnOffsetCommit"),
     ],
 )
 async def test_a_request_that_repeats_is_asked_anew_when_rules_change(
@@ -67,12 +103,14 @@ async def test_a_request_that_repeats_is_asked_anew_when_rules_change(
     peer: KafkaPeer,
     request_of: Callable[[KafkaServed], Request],
     version: int,
-    operation: Operation,
-    refused: int,
+    needed: list[tuple[Operation, Kind, str]],
+    allowed: int,
+    refused: list[int],
 ) -> None:
     request = request_of(served)
-    for expected in (0, refused, 0):
-        allow(served, *([] if expected else [(operation, Kind.TOPIC, "plain")]))
+    without = [[each for each in needed if each is not missing] for missing in needed]
+    for rules, expected in ((needed, allowed), *zip(without, refused, strict=True), (needed, allowed)):
+        allow(served, *rules)
         for _ in range(ROUNDS):
             assert _codes(await peer.ask(request, version)) == {expected}
     wire = (await served.connection_of(peer)).wire
@@ -82,12 +120,60 @@ async def test_a_request_that_repeats_is_asked_anew_when_rules_change(
 
 async def test_a_fetch_that_waits_is_answered_whatever_rules_have_become(served: KafkaServed, peer: KafkaPeer) -> None:
     """As in Kafka, which decides about a fetch when it comes."""
-    may_write, may_read = (Operation.WRITE, Kind.TOPIC, "plain"), (Operation.READ, Kind.TOPIC, "plain")
-    allow(served, may_write, may_read)
+    allow(served, WRITE, READ)
     await peer.send(fetch(("plain", 0, 0), max_wait_ms=60_000), 12)
     await wait_all_tasks_blocked(0.005)
-    allow(served, may_write)
+    allow(served, WRITE)
     await (await served.connect()).ask(produce(("plain", 0, batch(b"x"))), 12)
     [(code, _, size)] = found(await peer.receive(messages.FetchResponse))
     assert (code, size > 0) == (0, True)
     assert _codes(await peer.ask(fetch(("plain", 0, 0)), 12)) == {29}
+
+
+def transactional(sequence: int, producer_id: int, epoch: int) -> bytes:
+    """A batch of a transaction."""
+    return encode_batch(
+        [(NOW, None, b"x", ())],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=True,
+    )
+
+
+@pytest.mark.parametrize("version", [11, 12])
+async def test_what_repeats_in_a_transaction_is_asked_anew_when_rules_change(
+    served: KafkaServed, peer: KafkaPeer, version: int
+) -> None:
+    allow(served, WRITE, TRANSACTION)
+    begun = await peer.ask(messages.InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=9000), 5)
+    cls = messages.AddPartitionsToTxnRequest
+    added = cls(
+        v3_and_below_transactional_id="tx",
+        v3_and_below_producer_id=begun.producer_id,
+        v3_and_below_producer_epoch=begun.producer_epoch,
+        v3_and_below_topics=[cls.AddPartitionsToTxnTopic(name="plain", partitions=[0])],
+    )
+    await peer.ask(added, 3)
+    sequence = 0
+    for rules, expected in (([WRITE, TRANSACTION], 0), ([WRITE], 53), ([TRANSACTION], 29), ([WRITE, TRANSACTION], 0)):
+        allow(served, *rules)
+        for _ in range(ROUNDS):
+            records = transactional(sequence, begun.producer_id, begun.producer_epoch)
+            request = produce(("plain", 0, records))
+            request.transactional_id = "tx"
+            assert _codes(await peer.ask(request, version)) == {expected}
+            sequence += not expected
+
+
+async def test_a_partition_that_may_not_be_written_to_is_not_added_to_a_transaction(
+    served: KafkaServed, peer: KafkaPeer
+) -> None:
+    allow(served, WRITE, TRANSACTION)
+    begun = await peer.ask(messages.InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=9000), 5)
+    records = transactional(0, begun.producer_id, begun.producer_epoch)
+    request = produce(("plain", 0, records), ("keyed", 0, records))
+    request.transactional_id = "tx"
+    answered = (await peer.ask(request, 12)).responses
+    assert [topic.partition_responses[0].error_code for topic in answered] == [0, 29]
+    assert served.broker.transactions.describe("tx").facts.partitions == {"plain": {0}}
