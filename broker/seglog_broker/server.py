@@ -173,6 +173,9 @@ async def serve(
     logs.reconfigure(broker.config.seglog_log_format, broker.config.seglog_log_level)  # perhaps set at run time
     for warning in access_warnings(broker.config, broker.directory.accounts.names()):
         log.warning("config_warning", reason=warning)
+    authority = broker.authority
+    who = len(authority.super_users)
+    log.info("access_mode", enforced=authority.is_enforced, acls=len(authority.rules), super_users=who)
     reserve = StopReserve()
     try:
         if faults is not None:

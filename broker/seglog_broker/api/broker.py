@@ -71,6 +71,7 @@ from seglog_broker.runtime.usage_buckets import UsageBuckets
 from seglog_broker.security.authenticator import Authenticator
 from seglog_broker.security.authority import Authority
 from seglog_broker.security.bearer_token import BearerToken
+from seglog_broker.security.principals import ANONYMOUS
 from seglog_broker.security.tls import ServerTls
 from seglog_broker.storage.directory.identity import OtherVersion
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -208,7 +209,7 @@ class Broker:
         self.access = AccessService(*common, self.authority)
         self.configs = ConfigService(*common, topics, self.reconfigured)
         self.quotas = QuotaService(*common, self.configs)
-        self.describer = BrokerDescriber(self.live_config, clock, offload)
+        self.describer = BrokerDescriber(self.live_config, clock, offload, self.authority)
         self.record_deletions = topics.record_deletions
         self.remove_later = topics.remove_later
         self.truncate = truncate = TruncateService(*common, self.checkpoints, self.expiry).truncate
@@ -419,8 +420,13 @@ class Broker:
         self.partitions.suggestions.renew()
         return self._offsets_now(request)
 
-    async def answer(self, request: messages.Request, host: str = "") -> tuple[messages.Message, bytes]:
-        """The reply and its payload, for any request of a client at ``host`` but hello, append, fetch and samples."""
+    async def answer(
+        self, request: messages.Request, host: str = "", principal: str = ANONYMOUS
+    ) -> tuple[messages.Message, bytes]:
+        """The reply and its payload, for any request except hello, append, fetch and samples.
+
+        It is from a client at ``host``, which is ``principal``.
+        """
         self.partitions.suggestions.renew()
         match request:
             case messages.OffsetsRequest():
@@ -444,7 +450,7 @@ class Broker:
             case messages.MetricsRequest():
                 return self.read_metrics(), b""
             case messages.DescribeBrokerRequest():
-                return await self.describer.describe(), b""
+                return await self.describer.describe(principal), b""
             case messages.InitProducerRequest() if request.transactional_id is None:
                 return await self.init_producer(), b""
             case messages.FlushRequest():

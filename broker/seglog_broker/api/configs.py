@@ -35,7 +35,7 @@ from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_confi
 from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
-from seglog_protocol.errors import InvalidConfigError, InvalidRequestError, PolicyViolationError
+from seglog_protocol.errors import AuthorizationError, InvalidConfigError, InvalidRequestError, PolicyViolationError
 from seglog_protocol.messages import ConfigValue
 from seglog_protocol.steps import Steps
 
@@ -112,6 +112,10 @@ def _with_words(key: Key, current: str, value: str, operation: Operation) -> str
     return ",".join(dict.fromkeys([*words, *given]))
 
 
+_SWITCH: Final = ("authorizer.class.name", "allow.everyone.if.no.acl.found")
+"""The keys that say whether rules are in force."""
+
+
 @dataclass(eq=False, repr=False)
 class ConfigService(Service):
     """The configuration of topics, of this broker, of all brokers and of groups.
@@ -171,17 +175,20 @@ class ConfigService(Service):
         *,
         replaces: bool = False,
         validate_only: bool = False,
+        administers: bool = True,
     ) -> None:
         """One resource of an IncrementalAlterConfigs request, or, with ``replaces``, of an AlterConfigs request.
 
         The latter resets what is not named. All alterations are made or, with an error, none: InvalidConfigError,
         InvalidRequestError, InvalidTopicError, UnknownTopicError, StorageError. With ``validate_only`` none is made.
+        ``administers``: who asks administers whatever rules say, which the switch of rules needs (AuthorizationError).
         """
         check_alterations(alterations)
         match resource:
             case ResourceType.TOPIC:
                 await self._alter_topic(name, alterations, replaces=replaces, validate_only=validate_only)
             case ResourceType.BROKER:
+                self._check_switch(name, alterations, replaces=replaces, administers=administers)
                 await self._alter_broker(name, alterations, replaces=replaces, validate_only=validate_only)
             case ResourceType.BROKER_LOGGER if not replaces:
                 self._refuse_logger(name, alterations)
@@ -257,6 +264,20 @@ class ConfigService(Service):
                 named, config.current, kind
             ):  # Kafka's answer has no place for them
                 log.warning("config_warning", reason=warning)
+
+    def _check_switch(self, name: str, alterations: Sequence[Alteration], *, replaces: bool, administers: bool) -> None:
+        """Refuse that rules are switched by those they are for, and that they are where nobody could take it back."""
+        altered = {alteration.name for alteration in alterations}
+        if replaces:
+            altered |= self._config.dynamic.of_broker(name).keys()
+        if not administers and not altered.isdisjoint(_SWITCH):
+            raise AuthorizationError(f"{' and '.join(_SWITCH)} are for those of super.users alone", principal="")
+        if _SWITCH[0] in _set(alterations) and not self._config.current.super_users:
+            raise InvalidRequestError(
+                f"{_SWITCH[0]} cannot be set while super.users is empty: nobody could administer this broker, or take "
+                "it back; name who does in its configuration, and send SIGHUP",
+                field="",
+            )
 
     async def _alter_group(
         self, name: str, alterations: Sequence[Alteration], *, replaces: bool, validate_only: bool

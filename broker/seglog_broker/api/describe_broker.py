@@ -1,7 +1,7 @@
 """The native request ``describe_broker``: configuration, listeners and process, for `seglog doctor`.
 
 Everyone who is served may ask, as Kafka's clients may ask for the broker's configuration: secrets are hidden, and which
-accounts there are is not told.
+accounts there are is told to administrators alone.
 """
 
 import os
@@ -19,14 +19,25 @@ from seglog_broker.runtime.interpreter import build_of, describe_interpreter
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.security.access_warnings import access_warnings
+from seglog_broker.security.authority import Authority
 from seglog_broker.storage.io.clock import Clock
-from seglog_protocol.messages import ConfigEntry, DescribeBrokerReply, DescribedListener
+from seglog_protocol.access import ANY_NAME
+from seglog_protocol.messages import (
+    AccessDescription,
+    ConfigEntry,
+    DescribeBrokerReply,
+    DescribedListener,
+    RefusedAccess,
+)
 from seglog_protocol.version import VERSION
 
 VALUE_CHARACTERS_MAX: Final = 1_000
 """The most characters of a value in the reply, which is one header; lists of principals can be longer."""
 
 WARNINGS_MAX: Final = 50
+
+REFUSED_MAX: Final = 200
+"""The most uses in the reply that rules would refuse."""
 
 BUILD: Final = build_of(append.__file__)
 """Whether the modules are compiled: a wheel compiles the hot path, which every request passes, whole or not at all."""
@@ -49,11 +60,12 @@ class BrokerDescriber:
     _config: LiveConfig
     _clock: Clock
     _offload: Offload
+    _authority: Authority
     listening: Sequence[OpenedListener] = ()
     """The sockets that listen, from the moment they do."""
 
-    async def describe(self) -> DescribeBrokerReply:
-        """The reply; files and the file system are looked at in a thread, which may be slow."""
+    async def describe(self, principal: str) -> DescribeBrokerReply:
+        """The reply to a principal; files and the file system are looked at in a thread, which may be slow."""
         config, system = self._config.current, os.uname()
         warnings = [*security_warnings(config), *await self._offload.configuration(_look, config)]
         return DescribeBrokerReply(
@@ -80,6 +92,27 @@ class BrokerDescriber:
             now_ms=self._clock.now_ms(),
             process=os.getpid(),
             user=os.geteuid(),
+            access=self._access(principal),
+        )
+
+    def _access(self, principal: str) -> AccessDescription:
+        """The state of rules; what clients do is for administrators to know."""
+        authority = self._authority
+        is_told = authority.administers(principal) and not authority.is_enforced
+        refused = authority.refused_if_enforced()[:REFUSED_MAX] if is_told else []
+        return AccessDescription(
+            authority.is_enforced,
+            len(authority.rules),
+            [
+                RefusedAccess(
+                    _shortened(use.principal),
+                    use.operation.name,
+                    use.kind.name,
+                    ANY_NAME if use.name is None else _shortened(use.name),
+                    at,
+                )
+                for use, at in refused
+            ],
         )
 
 

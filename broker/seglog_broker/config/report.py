@@ -81,7 +81,9 @@ def access_lines(config: BrokerConfig) -> list[str]:
     if http is not None:
         where = "this machine" if http.is_loopback else "every machine that reaches it"
         rows.append((http.key, http.address, f"HTTP, {http.protocol}", where, _readers(http, config)))
-    if config.super_users:
+    if config.authorizer_class_name:
+        administrators = ", ".join((*config.super_users, "whom rules (ACLs) allow it"))
+    elif config.super_users:
         administrators = ", ".join(config.super_users)
     elif has_authentication(config):
         administrators = "nobody, as super.users is empty"

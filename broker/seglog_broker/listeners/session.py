@@ -24,6 +24,7 @@ from seglog_broker.listeners.tls_transport import TlsTransport
 from seglog_broker.listeners.transport import Transport, shown_host
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.metrics import NATIVE
+from seglog_broker.security.authority import Use
 from seglog_broker.security.principals import ANONYMOUS, subject_of
 from seglog_broker.security.sasl import Exchange
 from seglog_broker.security.tls import LoadedTls, ServerTls
@@ -257,38 +258,42 @@ class Session:
 
     def allows(self, operation: Operation, kind: Kind, name: str = CLUSTER) -> bool:
         """True if the client may do an operation with a resource. A refusal is counted and logged."""
-        found = self.sees(operation, kind, name)
-        if not found:
-            self._note_refusal(operation, kind, name)
-        return found
+        return self._decided((operation, kind, name))
 
     def allows_any(self, operation: Operation, kind: Kind) -> bool:
         """True if the client may do an operation with some resource of a kind. A refusal is counted and logged."""
-        found = self.sees(operation, kind, None)
+        return self._decided((operation, kind, None))
+
+    def sees(self, operation: Operation, kind: Kind, name: str | None = CLUSTER) -> bool:
+        """``allows``, or for None ``allows_any``, of what is not asked for but shown or left out: nothing is noted."""
+        authority = self._authority
+        if not authority.is_enforced:
+            return authority.allows(self.principal, "", operation, kind, name)
+        found = self._decisions.get((operation, kind, name)) if self._epoch == authority.epoch else None
+        return self._decide((operation, kind, name)) if found is None else found
+
+    def _decided(self, key: tuple[Operation, Kind, str | None]) -> bool:
+        """The decision, which is kept until rules change: the next one takes one look at a dictionary."""
+        found = self._decisions.get(key) if self._epoch == self._authority.epoch else None
+        if found is None:
+            found = self._decide(key)
+            if found and not self._authority.is_enforced:
+                self._authority.note_use(Use(self.principal, *key), self._host, self._broker.clock.now_ms())
         if not found:
-            self._note_refusal(operation, kind, "*")
+            self._note_refusal(*key)
+        return found
+
+    def _decide(self, key: tuple[Operation, Kind, str | None]) -> bool:
+        if self._epoch != self._authority.epoch or len(self._decisions) >= DECISIONS_MAX:
+            self._forget()
+        found = self._authority.allows(self.principal, self._host, *key)
+        self._decisions[key] = found
         return found
 
     @property
     def _host(self) -> str:
         """The address of the client, as Kafka writes it; empty if it had left at once."""
         return shown_host(self.peer.rpartition(":")[0].strip("[]"))[1:]
-
-    def sees(self, operation: Operation, kind: Kind, name: str | None = CLUSTER) -> bool:
-        """``allows``, or for None ``allows_any``, of what is not asked for but shown or left out: nothing is noted.
-
-        A decision is kept until rules change, so that the next one for the same takes one look at a dictionary.
-        """
-        if self._epoch != self._authority.epoch:
-            self._forget()
-        key = (operation, kind, name)
-        found = self._decisions.get(key)
-        if found is None:
-            if len(self._decisions) >= DECISIONS_MAX:
-                self._decisions.clear()
-            found = self._authority.allows(self.principal, self._host, operation, kind, name)
-            self._decisions[key] = found
-        return found
 
     def operations(self, kind: Kind, name: str) -> int:
         """The operations that the client may do with a resource, a bit for each of Kafka's numbers; none is kept."""
@@ -339,15 +344,25 @@ class Session:
             return errors.TransactionalIdAuthorizationError(message, principal=self.principal, transactional_id=name)
         return errors.AuthorizationError(message, principal=self.principal)
 
-    def _note_refusal(self, operation: Operation, kind: Kind, name: str) -> None:
+    def _note_refusal(self, operation: Operation, kind: Kind, name: str | None) -> None:
+        """Count a refusal, and log it with the rule that decided; one that is repeated once a minute."""
         self._broker.metrics.authorization_refusals += 1
+        authority, principal = self._authority, self.principal
+        repeated = authority.note_refusal(Use(principal, operation, kind, name), self._broker.clock.now_ms())
+        if repeated is None:
+            return
+        rule = "none allows it" if authority.is_enforced else "for super.users alone"
+        if authority.is_enforced and name is not None:
+            rule = str(authority.decide(principal, self._host, operation, kind, name).rule or rule)
         self._log.warning(
             "authorization_refused",
-            principal=self.principal,
+            principal=principal,
             host=self._host,
             operation=operation.name,
             resource=kind.name,
-            name=name[:_SHOWN_MAX],
+            name="*" if name is None else name[:_SHOWN_MAX],
+            rule=rule,
+            repeated=repeated,
         )
 
     def _forget(self) -> None:

@@ -42,6 +42,11 @@ def _rule_warnings(config: BrokerConfig) -> Iterator[str]:
             "seglog.acls.not.enforced=true: ACLs that a Kafka left in the log directory are kept, and not in force, "
             "so whoever can connect reads and writes every topic; set authorizer.class.name to enforce them"
         )
+    if config.authorizer_class_name and not config.super_users:
+        yield (
+            "super.users is empty, and rules are in force (authorizer.class.name): nobody is above them, and where "
+            "there are none nobody may do anything; name who administers, as in super.users=User:admin"
+        )
 
 
 def _account_warnings(config: BrokerConfig, names: Collection[str]) -> Iterator[str]:

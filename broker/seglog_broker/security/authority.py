@@ -10,7 +10,7 @@ on           as Kafka's StandardAuthorizer: super users all; others what a rule 
 ============ =========================================================================================================
 """
 
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.listeners import has_authentication
@@ -21,6 +21,22 @@ ADMINISTRATIVE: Final = frozenset(
 )
 """The operations that are for administrators alone while rules are not in force, with whatever resource."""
 
+NOTED_MAX: Final = 1_000
+"""The most refusals, and uses that rules would refuse, that are known; the oldest are forgotten."""
+
+QUIET_MS: Final = 60_000
+"""A refusal that is repeated is told again after so long."""
+
+
+class Use(NamedTuple):
+    """An operation of a client with a resource."""
+
+    principal: str
+    operation: Operation
+    kind: Kind
+    name: str | None
+    """None: of any of the kind."""
+
 
 class Authority:
     """Decides for the sessions of all listeners; each change of what it goes by raises ``epoch``."""
@@ -29,6 +45,8 @@ class Authority:
         self.epoch = 0
         """Decisions made with the same epoch are the same."""
         self.rules = rules
+        self._seen: dict[Use, tuple[str, int]] = {}  # host and moment, the newest last
+        self._refused: dict[Use, tuple[int, int]] = {}  # when it was told, and repeats since; the oldest first
         self._configure(config)
 
     def _configure(self, config: BrokerConfig) -> None:
@@ -75,3 +93,38 @@ class Authority:
         if self._allows_unruled and not decision.has_rules:
             return decision._replace(is_allowed=True)
         return decision
+
+    def note_use(self, use: Use, host: str, now_ms: int) -> None:
+        """Remember what a client does while rules are not in force, if they would refuse it."""
+        if not self.would_allow(use.principal, host, *use[1:]):
+            self._seen.pop(use, None)
+            self._seen[use] = host, now_ms
+            _forget_oldest(self._seen)
+
+    def refused_if_enforced(self) -> list[tuple[Use, int]]:
+        """What clients did and rules, as they are now, would refuse, with when it was seen; the newest first."""
+        seen = reversed(self._seen.items())
+        return [(use, at) for use, (host, at) in seen if not self.would_allow(use.principal, host, *use[1:])]
+
+    def note_refusal(self, use: Use, now_ms: int) -> int | None:
+        """Count a refusal: how often it was repeated since it was told last, or None if it is not to be told now.
+
+        In a minute so many are told, and no more, whatever clients ask for.
+        """
+        refused = self._refused
+        told_ms, repeated = refused.get(use, (now_ms - QUIET_MS, 0))
+        if now_ms < told_ms + QUIET_MS:
+            refused[use] = told_ms, repeated + 1
+            return None
+        oldest = next(iter(refused.values()), (0, 0))[0]
+        if use not in refused and len(refused) >= NOTED_MAX and now_ms < oldest + QUIET_MS:
+            return None
+        refused.pop(use, None)
+        refused[use] = now_ms, 0
+        _forget_oldest(refused)
+        return repeated
+
+
+def _forget_oldest(noted: dict[Use, tuple[Any, int]]) -> None:
+    if len(noted) > NOTED_MAX:
+        del noted[next(iter(noted))]

@@ -136,7 +136,7 @@ async def _answer(
         raise refusal
     if connection.usage.is_counted:
         connection.usage.may_change(_changed_partitions(broker, request))
-    answering = partial(broker.answer, request, client_host)
+    answering = partial(broker.answer, request, client_host, connection.session.principal)
     if not isinstance(request, _WAITING):
         return await answering()
     answered = await wait_for(connection, answering)

@@ -15,17 +15,20 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.api.configs import GROUP_BYTES_MAX, GROUPS_MAX
 from seglog_broker.api.describe_broker import WARNINGS_MAX, BrokerDescriber
 from seglog_broker.config import load_config
-from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
+from seglog_broker.config.broker_config import AUTHORIZERS, BROKER_KEYS, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.dynamic_config import DYNAMIC_KEYS, FILE_ONLY, VALUE_CHARACTERS_MAX, DynamicConfig
 from seglog_broker.config.kafka_configs import Alteration, ConfigSource, Operation, ResourceType
 from seglog_broker.config.keys import Change, Effect
 from seglog_broker.config.topic_config import TOPIC_KEYS
 from seglog_broker.config.values import HIDDEN, Secret
 from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.security.authority import Authority
+from seglog_broker.security.principals import ANONYMOUS
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
+from seglog_protocol.access import Rules
 from seglog_protocol.frames import HEADER_BYTES_MAX, encode_value
 from seglog_protocol.messages import CreateTopicRequest, DescribeBrokerReply
 from seglog_protocol.steps import ITEMS_A_STEP
@@ -323,12 +326,28 @@ async def test_the_name_of_a_group_with_settings_has_a_bounded_length(broker: Br
         await alter_group(broker, "ä" * (GROUP_BYTES_MAX // 2 + 1), (SESSION, "50000"))
 
 
+async def test_the_switch_of_rules_is_for_those_above_them(broker: Broker) -> None:
+    switch = [Alteration("authorizer.class.name", Operation.SET, AUTHORIZERS[0])]
+    with pytest.raises(errors.InvalidRequestError, match=r"super\.users is empty"):
+        await broker.configs.alter(ResourceType.BROKER, "", switch)
+    broker.reconfigure(dataclasses.replace(broker.live_config.static, super_users=("User:admin",)))
+    await broker.configs.alter(ResourceType.BROKER, "", switch)
+    assert broker.authority.is_enforced
+    away = [Alteration("authorizer.class.name", Operation.DELETE, None)]
+    for alterations, replaces in ((away, False), ([], True)):
+        with pytest.raises(errors.AuthorizationError, match=r"super\.users alone"):
+            await broker.configs.alter(ResourceType.BROKER, "", alterations, replaces=replaces, administers=False)
+    await broker.configs.alter(ResourceType.BROKER, "", away)
+    assert not broker.authority.is_enforced
+
+
 # --- What a broker tells about its configuration, listeners and process; no secret is among it ------------------------
 
 
 async def described(*flags: str) -> DescribeBrokerReply:
     config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
-    return await BrokerDescriber(LiveConfig(config, DynamicConfig()), ManualClock(), InlineOffload()).describe()
+    live, authority = LiveConfig(config, DynamicConfig()), Authority(config, Rules())
+    return await BrokerDescriber(live, ManualClock(), InlineOffload(), authority).describe(ANONYMOUS)
 
 
 async def test_no_secret_is_told() -> None:

@@ -65,6 +65,27 @@ async def test_a_refusal_is_counted_and_logged_and_what_is_left_out_is_not(broke
     assert (line["principal"], line["operation"], line["resource"], line["name"]) == (
         "User:ANONYMOUS", "DESCRIBE", "TOPIC", "a",
     )  # fmt: skip
+    deny = READ_A._replace(permission=Permission.DENY)
+    broker.authority.adopt(Rules.of([deny]))
+    with capture_logs() as logged:
+        session.allows(Operation.READ, Kind.TOPIC, "a")
+        session.allows(Operation.READ, Kind.TOPIC, "a")
+        session.allows_any(Operation.READ, Kind.TOPIC)
+    assert [(each["name"], each["rule"]) for each in logged] == [("a", str(deny)), ("*", "none allows it")]
+    assert broker.metrics.authorization_refusals == 4
+
+
+async def test_what_rules_would_refuse_is_noted_and_told_to_administrators() -> None:
+    async with real_broker("super.users=User:admin", topics=()) as broker:
+        session = open_session(broker)
+        assert session.sees(Operation.DESCRIBE, Kind.TOPIC, "a")
+        assert session.allows(Operation.READ, Kind.TOPIC, "a")
+        for principal, told in (("User:ANONYMOUS", []), ("User:admin", [("User:ANONYMOUS", "READ", "TOPIC", "a")])):
+            access = (await broker.describer.describe(principal)).access
+            assert access is not None
+            assert (access.enforced, access.rules) == (False, 0)
+            found = [(each.principal, each.operation, each.resource, each.name) for each in access.refused_if_enforced]
+            assert found == told
 
 
 @each_case(

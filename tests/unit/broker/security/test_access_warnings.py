@@ -37,6 +37,13 @@ def test_a_listener_for_accounts_without_any_is_told_with_the_way_to_make_one() 
     assert "seglogd init --data /nowhere/data" in found
 
 
+def test_rules_in_force_with_nobody_above_them_are_told() -> None:
+    rules = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    [found] = warned(None, rules)
+    assert "nobody is above them" in found
+    assert warned(None, rules, "super.users=User:admin") == []
+
+
 @each_case(
     ("names", "flags"),
     [

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.broker_config import AUTHORIZERS
-from seglog_broker.security.authority import ADMINISTRATIVE, Authority
+from seglog_broker.security.authority import ADMINISTRATIVE, NOTED_MAX, QUIET_MS, Authority, Use
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule, Rules
 from tests.support import each_case
@@ -103,3 +103,36 @@ def test_other_rules_count_at_once() -> None:
     authority.adopt(Rules.of([READ_A]))
     assert authority.epoch == 1
     assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, "a")
+
+
+def test_uses_that_rules_would_refuse_are_known_until_a_rule_allows_them() -> None:
+    authority = Authority(config(super_users=("User:admin",)), Rules())
+    read, write = Use(ANN, Operation.READ, Kind.TOPIC, "a"), Use(ANN, Operation.WRITE, Kind.TOPIC, None)
+    authority.note_use(read, HERE, 1)
+    authority.note_use(write, HERE, 2)
+    authority.note_use(read._replace(principal="User:admin"), HERE, 3)
+    assert authority.refused_if_enforced() == [(write, 2), (read, 1)]
+    authority.note_use(read, HERE, 4)
+    assert authority.refused_if_enforced() == [(read, 4), (write, 2)]
+    authority.adopt(Rules.of([READ_A]))
+    assert authority.refused_if_enforced() == [(write, 2)]
+
+
+def test_a_refusal_that_is_repeated_is_told_once_a_minute_with_how_often() -> None:
+    authority, use = enforcing(), Use(ANN, Operation.READ, Kind.TOPIC, "a")
+    moments = [0, 1, 2, QUIET_MS - 1, QUIET_MS, QUIET_MS + 1, 2 * QUIET_MS]
+    assert [authority.note_refusal(use, at) for at in moments] == [0, None, None, None, 3, None, 1]
+    assert authority.note_refusal(use._replace(name="b"), 2 * QUIET_MS) == 0
+
+
+def test_the_newest_of_what_is_noted_are_known() -> None:
+    authority = enforcing()
+    for number in range(NOTED_MAX + 2):
+        use = Use(ANN, Operation.READ, Kind.TOPIC, f"t{number}")
+        authority.note_use(use, HERE, number)
+        told = authority.note_refusal(use, number // NOTED_MAX)
+        assert told == (0 if number < NOTED_MAX else None)
+    assert [at for _, at in authority.refused_if_enforced()] == list(range(NOTED_MAX + 1, 1, -1))
+    assert authority.note_refusal(use, QUIET_MS) == 0
+    assert authority.note_refusal(use._replace(name="t0"), QUIET_MS) == 0, "forgotten"
+    assert len(authority._refused) == NOTED_MAX

@@ -211,7 +211,12 @@ async def _alter(
             ]
             try:
                 await context.broker.configs.alter(
-                    item.resource, item.name, alterations, replaces=replaces, validate_only=validate_only
+                    item.resource,
+                    item.name,
+                    alterations,
+                    replaces=replaces,
+                    validate_only=validate_only,
+                    administers=context.session.administers,
                 )
             except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
                 failures.append(failure_of(error, api))
