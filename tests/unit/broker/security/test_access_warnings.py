@@ -28,7 +28,8 @@ def test_a_super_user_without_an_account_is_named() -> None:
 def test_rules_of_a_kafka_that_are_not_in_force_are_told_until_they_are() -> None:
     [found] = warned(None, "seglog.acls.not.enforced=true")
     assert "are kept, and not in force, so whoever can connect reads and writes" in found
-    assert warned(None, "seglog.acls.not.enforced=true", f"authorizer.class.name={AUTHORIZERS[0]}") == []
+    enforced = ("super.users=User:admin", f"authorizer.class.name={AUTHORIZERS[0]}")
+    assert warned(None, "seglog.acls.not.enforced=true", *enforced) == []
 
 
 def test_a_listener_for_accounts_without_any_is_told_with_the_way_to_make_one() -> None:
