@@ -93,6 +93,17 @@ def test_kafkas_own_tools_administer_a_broker(running: Daemon, tmp_path: Path) -
     tools.run("configs", arguments=(*carol, "--alter", "--delete-config", "SCRAM-SHA-256"))
     assert "SCRAM" not in tools.run("configs", arguments=(*carol, "--describe"))
 
+    for kind, entity, key, value in (
+        ("users", ("--entity-default",), "producer_byte_rate", "1024.0"),
+        ("clients", ("--entity-name", "c"), "request_percentage", "1.5"),
+        ("ips", ("--entity-name", "10.0.0.1"), "connection_creation_rate", "2.0"),
+    ):
+        quoted = ("--entity-type", kind, *entity)
+        tools.run("configs", arguments=(*quoted, "--alter", "--add-config", f"{key}={value}"))
+        assert f" are {key}={value}" in tools.run("configs", arguments=(*quoted, "--describe"))
+        tools.run("configs", arguments=(*quoted, "--alter", "--delete-config", key))
+        assert key not in tools.run("configs", arguments=(*quoted, "--describe"))
+
     commit(f"127.0.0.1:{running.kafka_port}", "readers", "one", 7)
     groups = ("--group", "readers")
     [told] = re.findall("readers .*", tools.run("consumer-groups", arguments=("--describe", *groups)))
