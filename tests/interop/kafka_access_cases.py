@@ -522,6 +522,8 @@ def kept_of(answer: Plain, names: Mapping[str, str]) -> Plain:
 
 
 def _is_kept(field: str, value: Plain) -> bool:
+    if field == "listeners":
+        return False
     return (
         field in _NAMES
         or field.endswith(("error_code", "authorized_operations"))

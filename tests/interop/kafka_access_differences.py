@@ -4,14 +4,6 @@ from typing import Final, NamedTuple
 
 OPEN: Final = frozenset(
     [
-        "Metadata",
-        "DescribeTopicPartitions",
-        "CreateTopics",
-        "CreatePartitions",
-        "DeleteTopics",
-        "Produce",
-        "Fetch",
-        "ListOffsets",
         "OffsetForLeaderEpoch",
         "DeleteRecords",
         "InitProducerId",
@@ -23,49 +15,8 @@ OPEN: Final = frozenset(
         "WriteTxnMarkers",
         "DescribeTransactions",
         "ListTransactions",
-        "JoinGroup",
-        "SyncGroup",
-        "Heartbeat",
-        "LeaveGroup",
-        "ConsumerGroupHeartbeat",
-        "ShareGroupHeartbeat",
-        "OffsetCommit",
-        "OffsetFetch",
-        "OffsetDelete",
-        "DescribeGroups",
-        "ListGroups",
-        "DeleteGroups",
-        "ConsumerGroupDescribe",
-        "ShareGroupDescribe",
-        "FindCoordinator",
         "ShareFetch",
         "ShareAcknowledge",
-        "DescribeShareGroupOffsets",
-        "AlterShareGroupOffsets",
-        "DeleteShareGroupOffsets",
-        "DescribeConfigs",
-        "AlterConfigs",
-        "IncrementalAlterConfigs",
-        "ListConfigResources",
-        "DescribeCluster",
-        "DescribeQuorum",
-        "UpdateFeatures",
-        "DescribeLogDirs",
-        "AlterReplicaLogDirs",
-        "ElectLeaders",
-        "AlterPartitionReassignments",
-        "ListPartitionReassignments",
-        "DescribeAcls",
-        "CreateAcls",
-        "DeleteAcls",
-        "DescribeClientQuotas",
-        "AlterClientQuotas",
-        "DescribeUserScramCredentials",
-        "AlterUserScramCredentials",
-        "CreateDelegationToken",
-        "RenewDelegationToken",
-        "ExpireDelegationToken",
-        "DescribeDelegationToken",
     ]
 )
 """Apis that do not ask for permission yet."""
@@ -80,11 +31,25 @@ class Difference(NamedTuple):
     ours: str
 
 
+_SHARE_KEY: Final = '"key": "workers-share:AAAAAAAAAAAAAAAAAAAAAQ:0"'
+
 DIFFERENCES: Final[tuple[Difference, ...]] = (
     Difference(
         "topics that are created are there when Metadata is answered, in Kafka a moment later",
         "Metadata v",
         '{"error_code": 3, "name": "auto',
         '{"name": "auto',
+    ),
+    Difference(
+        "there are no coordinators of share partitions, for nobody",
+        "FindCoordinator v6: of share partitions",
+        f"{_SHARE_KEY}}}",
+        f'{_SHARE_KEY}, "error_code": 42}}',
+    ),
+    Difference(
+        "the same, for those who may not ask",
+        "FindCoordinator v6: of share partitions",
+        '"error_code": 31',
+        '"error_code": 42',
     ),
 )

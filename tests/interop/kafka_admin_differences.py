@@ -16,6 +16,8 @@ _NO_LIST: Final = (
     "of a fetch that fails: null is what Kafka has where the partition is there, for clients it is the same"
 )
 
+_RULES: Final = "rules are there for when they are put in force, where Kafka without an authorizer knows none"
+
 _BROKER: Final = {"node_id": 1, "host": "127.0.0.1", "port": "zero or more", "rack": None}
 _SEEN: Final = {"brokers": [_BROKER], "cluster_id": "text", "controller_id": 1}
 
@@ -33,6 +35,27 @@ def _made(epoch: int) -> list[Plain]:
         }
     ]
 
+
+def _without_error(place: str = "") -> dict[str, Plain]:
+    return {f"{place}error_code": 0, f"{place}error_message": None}
+
+
+_DELETED: Final = [
+    {
+        "error_code": 0,
+        "error_message": None,
+        "resource_type": kind,
+        "resource_name": name,
+        "pattern_type": 3,
+        "principal": "User:x",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    for kind, name in ((2, "plain"), (3, "g"))
+]
+
+_FILTERS: Final = _without_error("filter_results.0.") | _without_error("filter_results.1.")
 
 DIFFERENCES: Final[Mapping[str, Difference]] = {
     "unknown, created": Difference(
@@ -95,6 +118,15 @@ DIFFERENCES: Final[Mapping[str, Difference]] = {
     },
     "the quorum, version 2": Difference(
         _NO_METADATA_LOG, {"topics.0.partitions.0.leader_epoch": 0, "nodes.0.listeners.0.name": "PLAINTEXT"}
+    ),
+    **{f"acls, version {version}": Difference(_RULES, _without_error()) for version in (1, 2, 3)},
+    **{
+        f"acls made, version {version}": Difference(_RULES, _without_error("results.0.") | _without_error("results.1."))
+        for version in (1, 2, 3)
+    },
+    **{f"acls deleted, version {version}": Difference(_RULES, _FILTERS) for version in (2, 3)},
+    "acls deleted, version 1": Difference(
+        _RULES, {**_FILTERS, **{f"filter_results.{number}.matching_acls": _DELETED for number in (0, 1)}}
     ),
     "replicas of nothing": Difference("nothing was asked, and nothing is said", {"error_message": None}),
     **{

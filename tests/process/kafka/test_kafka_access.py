@@ -35,12 +35,15 @@ from tests.processes import daemon
 
 MECHANISM: Final = "SCRAM-SHA-256"
 
+ASKED_BEFORE: Final = {"ShareAcknowledge": ["ShareFetch"], "OffsetFetch": ["DeleteTopics", "OffsetCommit"]}
+"""Apis whose requests change what is answered to others."""
+
 
 @pytest.fixture(scope="module")
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Plain]]:
     """Answers by request and principal, to the apis that are tested."""
     apis = {item.callspec.params["api"] for item in request.session.items if hasattr(item, "callspec")}
-    apis |= {"ShareFetch"} if "ShareAcknowledge" in apis else set()
+    apis |= {api for told, those in ASKED_BEFORE.items() if told in apis for api in those}
     found = {}
     for title, principals, settings in RUNS:
         directory = tmp_path_factory.mktemp("access") / "data"

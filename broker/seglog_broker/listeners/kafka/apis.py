@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 from seglog_broker.listeners.kafka.context import Api, RequestContext
 from seglog_broker.listeners.kafka.handlers import (
+    acls,
     cluster,
     configs,
     fetch,
@@ -121,6 +122,7 @@ _NO_NODE: Final = -1
 
 _SERVED: Final = (
     Api(API_VERSIONS, "ApiVersions", range(6), api_versions),
+    *acls.APIS,
     *cluster.APIS,
     *configs.APIS,
     *fetch.APIS,

@@ -126,6 +126,8 @@ class Ask(NamedTuple):
     kind: Kind = Kind.CLUSTER
     field: str = ""
     """The field of the request that names it."""
+    words: str | None = None
+    """What a client is told who may not; for the cluster that is the broker's own sentence."""
 
 
 class Repeats(NamedTuple):
@@ -174,12 +176,12 @@ class Api(NamedTuple):
     """True if native clients may ask it, too (``carried``)."""
 
     def refusal_of(self, session: Session, request: Any) -> Failure | None:
-        """The reason why a client may not ask this; None if it may. About a group there are no words, as in Kafka."""
+        """The reason why a client may not ask this; None if it may."""
         if self.asks is not None:
-            operation, kind, field = self.asks
+            operation, kind, field, words = self.asks
             refusal = session.refusal(operation, kind, getattr(request, field) if field else CLUSTER)
             if refusal is not None:
-                return Failure(ErrorCode(refusal.kafka_code), None if field else refusal.message)
+                return Failure(ErrorCode(refusal.kafka_code), words if field else refusal.message)
         needed = self.needs(request) if callable(self.needs) else self.needs
         refusal = None if needed is None else session.refusal_of(needed)
         return None if refusal is None else Failure(ErrorCode(refusal.kafka_code), refusal.message)

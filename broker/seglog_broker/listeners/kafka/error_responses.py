@@ -42,6 +42,7 @@ _ASKED_ELSEWHERE: Final[Mapping[str, Callable[[Any], Iterable[Any]]]] = MappingP
         "AlterUserScramCredentials": lambda request: dict.fromkeys(
             item.name for item in (*request.deletions, *request.upsertions)
         ),
+        "DescribeUserScramCredentials": lambda request: [""] * len(request.users or ()),
         "DescribeLogDirs": lambda _request: [""],  # it names no directory
     }
 )
@@ -76,6 +77,7 @@ _ALSO_EACH: Final[Mapping[str, range]] = MappingProxyType(
     {
         "AlterPartitionReassignments": range(2),
         "ElectLeaders": range(3),
+        "DescribeUserScramCredentials": range(1),
         "Fetch": range(13),  # clients of before know no error of the whole
         "Metadata": range(14),
     }

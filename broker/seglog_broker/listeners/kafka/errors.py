@@ -48,10 +48,14 @@ def error_code(error: errors.SeglogError) -> ErrorCode:
     return ErrorCode(error.kafka_code) if own is None else own
 
 
+TOPIC_REFUSED: Final = "Topic authorization failed."
+GROUP_REFUSED: Final = "Group authorization failed."
+"""Kafka's sentences. They do not say what is missing: that is for the log."""
+
 _REFUSED: Final[Mapping[type[errors.SeglogError], str]] = MappingProxyType(
     {
-        errors.TopicAuthorizationError: "Topic authorization failed.",
-        errors.GroupAuthorizationError: "Group authorization failed.",
+        errors.TopicAuthorizationError: TOPIC_REFUSED,
+        errors.GroupAuthorizationError: GROUP_REFUSED,
         errors.TransactionalIdAuthorizationError: "Transactional Id authorization failed.",
     }
 )

@@ -24,6 +24,7 @@ from tests.unit.broker.listeners.real_broker import real
 DESCRIBE: Final = 32
 """DescribeConfigs, which is served by a job."""
 PRODUCE: Final = 0
+AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def configs(*topics: str) -> messages.DescribeConfigsRequest:
@@ -120,6 +121,19 @@ async def test_rights_are_those_of_kafkas_wire() -> None:
         response: Any = read_response(44, 1, (await peer.receive()).payload)[1]
         assert response.responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert served.broker.metrics.authorization_refusals == 1
+
+
+async def test_rules_are_asked_as_on_kafkas_wire() -> None:
+    async with real(f"authorizer.class.name={AUTHORIZER}", "super.users=User:admin") as served:
+        peer = await served.greeted()
+        for key, version, request in (
+            (42, 3, messages.DeleteGroupsRequest(groups_names=["g"])),
+            (47, 0, messages.OffsetDeleteRequest(group_id="g")),
+        ):
+            await peer.send(key, KafkaRequest(), payload_of(request, version))
+            response: Any = read_response(key, version, (await peer.receive()).payload)[1]
+            result = response.results[0] if key == 42 else response
+            assert result.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 # --- What is no response ----------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, RequestContext
+from seglog_broker.listeners.kafka.context import LEADER_EPOCH, Api, Ask, RequestContext
 from seglog_broker.listeners.kafka.errors import MESSAGE_CHARACTERS_MAX
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.storage.directory.kafka_metadata import METADATA_VERSION, METADATA_VERSION_MAX
@@ -211,7 +211,7 @@ async def describe_quorum(
 
 
 APIS: Final = (
-    Api(55, "DescribeQuorum", range(3), handle=describe_quorum),
+    Api(55, "DescribeQuorum", range(3), handle=describe_quorum, asks=Ask(Operation.DESCRIBE)),
     Api(57, "UpdateFeatures", range(3), update_features, needs=(Operation.ALTER, Kind.CLUSTER)),
     Api(60, "DescribeCluster", range(3), describe_cluster),
 )

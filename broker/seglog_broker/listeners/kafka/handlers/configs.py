@@ -18,17 +18,18 @@ ListConfigResources
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from seglog_broker.config import join_address
 from seglog_broker.config.kafka_configs import Alteration, ConfigEntry, Operation, ResourceType
-from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.context import Api, Ask, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.listeners.session import Need
 from seglog_broker.runtime.response_memory import PART_BYTES
-from seglog_protocol.access import Kind
+from seglog_protocol.access import CLUSTER, Kind
 from seglog_protocol.access import Operation as Doing
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
@@ -41,6 +42,9 @@ RESOURCES_MAX: Final = 10_000
 
 KEYS_MAX: Final = 1_000
 """The most keys of one resource that a request alters: there are not half as many."""
+
+_KINDS: Final[Mapping[int, Kind]] = MappingProxyType({ResourceType.TOPIC: Kind.TOPIC, ResourceType.GROUP: Kind.GROUP})
+"""The kinds of resources whose own rules are asked; for others those for the cluster are."""
 
 _Described = messages.DescribeConfigsResponse.DescribeConfigsResult
 _Entry = messages.DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -71,6 +75,7 @@ async def describe_configs(
         )
         response.results.append(result)
         try:
+            _check(context, Doing.DESCRIBE_CONFIGS, wanted.resource_type, wanted.resource_name)
             context.reserve(PART_BYTES + 2 * len(wanted.resource_name))
             found = context.broker.configs.describe(
                 wanted.resource_type, wanted.resource_name, keys, actual=_places(context)
@@ -117,6 +122,12 @@ class _Entries:
                 + [ENTRY_BYTES + len(synonym.name) + len(synonym.value or "") for synonym in made.synonyms]
             )
         return made
+
+
+def _check(context: RequestContext, operation: Doing, resource: int, name: str) -> None:
+    """Raise AuthorizationError if the client may not do this with the configuration of a resource."""
+    kind = _KINDS.get(resource, Kind.CLUSTER)
+    context.check(operation, kind, CLUSTER if kind is Kind.CLUSTER else name)
 
 
 def _places(context: RequestContext) -> dict[str, str]:
@@ -210,6 +221,7 @@ async def _alter(
                 for config in item.configs
             ]
             try:
+                _check(context, Doing.ALTER_CONFIGS, item.resource, item.name)
                 await context.broker.configs.alter(
                     item.resource,
                     item.name,
@@ -226,16 +238,17 @@ async def _alter(
 
 
 def _changed(request: messages.AlterConfigsRequest | messages.IncrementalAlterConfigsRequest) -> Need:
-    """The change of configurations of one kind of thing, or of the broker's."""
+    """The change of configurations of topics, else of groups, else of the broker's."""
     kinds = {resource.resource_type for resource in request.resources}
-    if kinds == {ResourceType.TOPIC}:
-        return Doing.ALTER_CONFIGS, Kind.TOPIC
-    return Doing.ALTER_CONFIGS, Kind.GROUP if kinds == {ResourceType.GROUP} else Kind.CLUSTER
+    kind = next((kind for resource, kind in _KINDS.items() if resource in kinds), Kind.CLUSTER)
+    return Doing.ALTER_CONFIGS, kind
 
+
+_DESCRIBE: Final = Ask(Doing.DESCRIBE_CONFIGS)
 
 APIS: Final = (
     Api(32, "DescribeConfigs", range(1, 5), handle=describe_configs, is_carried=True),
     Api(33, "AlterConfigs", range(3), handle=alter_configs, needs=_changed, is_carried=True),
     Api(44, "IncrementalAlterConfigs", range(2), handle=incremental_alter_configs, needs=_changed, is_carried=True),
-    Api(74, "ListConfigResources", range(2), handle=list_config_resources, is_carried=True),
+    Api(74, "ListConfigResources", range(2), None, list_config_resources, asks=_DESCRIBE, is_carried=True),
 )

@@ -10,7 +10,7 @@ from typing import Final
 
 from seglog_broker.api.quotas import Changes, Filter
 from seglog_broker.config.client_quotas import IP, TYPES, Entity, check_entity, check_value, entity_of
-from seglog_broker.listeners.kafka.context import Api, RequestContext
+from seglog_broker.listeners.kafka.context import Api, Ask, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, Refused, failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -136,7 +136,10 @@ def _checked(
     return {op.key: None if op.remove else op.value for op in ops}
 
 
+_DESCRIBE: Final = Ask(Operation.DESCRIBE_CONFIGS)
+_ALTER: Final = Operation.ALTER_CONFIGS, Kind.CLUSTER
+
 APIS: Final = (
-    Api(48, "DescribeClientQuotas", range(2), handle=describe_client_quotas),
-    Api(49, "AlterClientQuotas", range(2), handle=alter_client_quotas, needs=(Operation.ALTER_CONFIGS, Kind.CLUSTER)),
+    Api(48, "DescribeClientQuotas", range(2), handle=describe_client_quotas, asks=_DESCRIBE, is_carried=True),
+    Api(49, "AlterClientQuotas", range(2), handle=alter_client_quotas, needs=_ALTER, is_carried=True),
 )

@@ -1,6 +1,6 @@
-"""Where replicas are, with one node and one log directory; and what seglog does not have: ACLs, tokens.
+"""Where replicas are, with one node and one log directory; and what seglog does not have: delegation tokens.
 
-ACLs and delegation tokens are answered as Kafka does where there are none.
+Tokens are answered as Kafka does where there are none.
 
 AlterReplicaLogDirs
   1   throttle time
@@ -25,11 +25,6 @@ AlterPartitionReassignments
 ListPartitionReassignments
   0   flexible
 
-DescribeAcls, CreateAcls, DeleteAcls
-  1   pattern type
-  2   flexible
-  3   resources of type user
-
 CreateDelegationToken, DescribeDelegationToken
   2   flexible
   3   owner, and who asked for it
@@ -43,8 +38,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from seglog_broker.listeners.kafka.context import Api, RequestContext
-from seglog_broker.listeners.kafka.error_responses import error_response, error_response_in_steps
+from seglog_broker.listeners.kafka.context import Api, Ask, RequestContext
+from seglog_broker.listeners.kafka.error_responses import error_response
 from seglog_broker.listeners.kafka.errors import Refused
 from seglog_broker.listeners.kafka.turns import in_turns
 from seglog_broker.logger import get_logger
@@ -52,12 +47,11 @@ from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime import budget
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
-from seglog_protocol.access import Kind, Operation
+from seglog_protocol.access import CLUSTER, Kind, Operation
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Request, Response
-from seglog_protocol.steps import in_turns_of
 
 PARTITIONS_A_TURN: Final = budget.items_of(30)
 """Partitions that are looked at before other tasks run."""
@@ -75,6 +69,9 @@ async def describe_log_dirs(
     context: RequestContext, request: messages.DescribeLogDirsRequest
 ) -> messages.DescribeLogDirsResponse:
     """The log directory with the sizes (bytes) of the partitions asked for, of all if none are named."""
+    code = context.code_for(Operation.DESCRIBE, Kind.CLUSTER, CLUSTER)
+    if code:
+        return messages.DescribeLogDirsResponse(error_code=code)
     space = context.broker.directory.space
     directory = _Directory(log_dir=_path(context), total_bytes=space.total, usable_bytes=_NOT_KNOWN, topics=[])
     try:
@@ -241,14 +238,6 @@ def list_partition_reassignments(
     return messages.ListPartitionReassignmentsResponse(error_message=None)
 
 
-async def _without_acls(context: RequestContext, request: Request) -> Response:
-    """Kafka's own sentences: tools look at the code, people search for these."""
-    where = " on the broker" if isinstance(request, messages.DescribeAclsRequest) else "."
-    message = f"No Authorizer is configured{where}"
-    steps = error_response_in_steps(request, context.version, ErrorCode.SECURITY_DISABLED, message)
-    return await in_turns_of(steps, context.turn)
-
-
 def _without_token(context: RequestContext, request: Request) -> Response:
     """Kafka's error for whoever may have no token, or its error where the configuration has no secret for them."""
     code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
@@ -266,6 +255,11 @@ def create_token(context: RequestContext, request: messages.CreateDelegationToke
     response.principal_name = response.token_requester_principal_name = name
     if request.owner_principal_name and request.owner_principal_type is not None:
         response.principal_type, response.principal_name = request.owner_principal_type, request.owner_principal_name
+        owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
+        session = context.session
+        is_known = session.principal not in (ANONYMOUS, owner)
+        if is_known and not session.allows(Operation.CREATE_TOKENS, Kind.USER, owner):
+            response.error_code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
     return response
 
 
@@ -282,12 +276,9 @@ APIS: Final = (
         handle=alter_partition_reassignments,
         needs=_ALTER,
     ),
-    Api(46, "ListPartitionReassignments", range(1), list_partition_reassignments),
+    Api(46, "ListPartitionReassignments", range(1), list_partition_reassignments, asks=Ask(Operation.DESCRIBE)),
     Api(38, "CreateDelegationToken", range(1, 4), create_token),
     Api(39, "RenewDelegationToken", range(1, 3), _without_token),
     Api(40, "ExpireDelegationToken", range(1, 3), _without_token),
     Api(41, "DescribeDelegationToken", range(1, 4), _without_token),
-    Api(29, "DescribeAcls", range(1, 4), handle=_without_acls),
-    Api(30, "CreateAcls", range(1, 4), handle=_without_acls, needs=_ALTER),
-    Api(31, "DeleteAcls", range(1, 4), handle=_without_acls, needs=_ALTER),
 )

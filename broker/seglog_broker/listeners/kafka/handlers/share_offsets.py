@@ -19,8 +19,8 @@ from typing import Final
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.coordinators.share.in_flight import NO_OFFSET
 from seglog_broker.coordinators.share.records import NO_COUNT, PartitionKey
-from seglog_broker.listeners.kafka.context import Api, RequestContext
-from seglog_broker.listeners.kafka.errors import failure_of, group_failure
+from seglog_broker.listeners.kafka.context import Api, Ask, RequestContext
+from seglog_broker.listeners.kafka.errors import GROUP_REFUSED, TOPIC_REFUSED, failure_of, group_failure
 from seglog_broker.listeners.kafka.turns import PARTITION_COST, TOPIC_COST, in_turns
 from seglog_broker.runtime.budget import Turns
 from seglog_broker.runtime.response_memory import PART_BYTES
@@ -54,6 +54,9 @@ async def describe_share_group_offsets(
         await turns.spend(TOPIC_COST)
         group = _Group(group_id=asked.group_id)
         response.groups.append(group)
+        group.error_code = context.code_for(Operation.DESCRIBE, Kind.GROUP, asked.group_id)
+        if group.error_code:
+            continue
         try:
             topics = _all_topics(context, asked.group_id) if asked.topics is None else _by_name(asked.topics)
             context.reserve(PART_BYTES + 2 * len(asked.group_id))
@@ -62,12 +65,17 @@ async def describe_share_group_offsets(
                 context.reserve(PART_BYTES + 2 * len(name))
                 topic = context.topics.get(name)
                 found = _Topic(topic_name=name, topic_id=NO_ID if topic is None else id_bytes(topic.id))
+                code = context.code_for(Operation.DESCRIBE, Kind.TOPIC, name)
+                if code and asked.topics is None:
+                    continue
                 group.topics.append(found)
                 for number in dict.fromkeys(numbers):
                     await turns.spend(PARTITION_COST)
                     context.reserve(PART_BYTES)
                     found.partitions.append(
-                        _described(context, name, PartitionKey(asked.group_id, found.topic_id, number))
+                        _Partition(partition_index=number, error_code=code, error_message=TOPIC_REFUSED)
+                        if code
+                        else _described(context, name, PartitionKey(asked.group_id, found.topic_id, number))
                     )
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             group.topics = []
@@ -123,10 +131,13 @@ async def alter_share_group_offsets(
         topic_id = NO_ID if topic is None else id_bytes(topic.id)
         answered = _AlteredTopic(topic_name=asked.topic_name, topic_id=topic_id)
         response.responses.append(answered)
+        code = context.code_for(Operation.READ, Kind.TOPIC, asked.topic_name)
         async for item in in_turns(context, asked.partitions):
             place = _AlteredPartition(partition_index=item.partition_index)
             answered.partitions.append(place)
-            if topic is None or not 0 <= item.partition_index < topic.partitions:
+            if code:
+                place.error_code, place.error_message = code, TOPIC_REFUSED
+            elif topic is None or not 0 <= item.partition_index < topic.partitions:
                 place.error_code, place.error_message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN
             elif item.start_offset < NO_OFFSET:
                 place.error_code = ErrorCode.INVALID_REQUEST
@@ -162,7 +173,10 @@ async def delete_share_group_offsets(
             answered = _DeletedTopic(topic_name=name)
             response.responses.append(answered)
             topic = context.topics.get(name)
-            if topic is not None and any(id_bytes(topic.id) in known for known in shared):
+            code = context.code_for(Operation.READ, Kind.TOPIC, name)
+            if code:
+                answered.error_code, answered.error_message = code, TOPIC_REFUSED
+            elif topic is not None and any(id_bytes(topic.id) in known for known in shared):
                 answered.topic_id = id_bytes(topic.id)
                 wanted.add(answered.topic_id)
             else:
@@ -175,11 +189,27 @@ async def delete_share_group_offsets(
     return response
 
 
-_READ: Final = (Operation.READ, Kind.GROUP)
-_DELETE: Final = (Operation.DELETE, Kind.GROUP)
+_READ: Final = Operation.READ, Kind.GROUP
+_DELETE: Final = Operation.DELETE, Kind.GROUP
 
 APIS: Final = (
     Api(90, "DescribeShareGroupOffsets", range(2), handle=describe_share_group_offsets, is_carried=True),
-    Api(91, "AlterShareGroupOffsets", range(1), None, alter_share_group_offsets, needs=_READ, is_carried=True),
-    Api(92, "DeleteShareGroupOffsets", range(1), None, delete_share_group_offsets, needs=_DELETE, is_carried=True),
+    Api(
+        91,
+        "AlterShareGroupOffsets",
+        range(1),
+        handle=alter_share_group_offsets,
+        asks=Ask(*_READ, "group_id", GROUP_REFUSED),
+        needs=_READ,
+        is_carried=True,
+    ),
+    Api(
+        92,
+        "DeleteShareGroupOffsets",
+        range(1),
+        handle=delete_share_group_offsets,
+        asks=Ask(*_DELETE, "group_id", GROUP_REFUSED),
+        needs=_DELETE,
+        is_carried=True,
+    ),
 )

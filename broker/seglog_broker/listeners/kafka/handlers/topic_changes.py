@@ -27,7 +27,7 @@ from typing import Final, NoReturn
 from seglog_broker.config.kafka_configs import ConfigEntry, ResourceType
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
 from seglog_broker.listeners.kafka.context import Api, RequestContext
-from seglog_broker.listeners.kafka.errors import Refused, failure_of
+from seglog_broker.listeners.kafka.errors import TOPIC_REFUSED, Refused, failure_of
 from seglog_broker.listeners.kafka.handlers.replicas import check_replicas
 from seglog_broker.listeners.kafka.turns import CHANGE_COST, each_outcome
 from seglog_broker.runtime.budget import Turns
@@ -79,6 +79,7 @@ async def create_topics(
     )
     too_many = sum(made) > PARTITIONS_MAX
     planned: list[tuple[_Created, CreateTopicRequest]] = []
+    sees, allows = context.session.sees, context.session.allows
     for wanted in request.topics:
         await turns.spend(CHANGE_COST)
         if not times[wanted.name]:
@@ -87,6 +88,8 @@ async def create_topics(
         response.topics.append(result)
         try:
             _check_once("name", times.pop(wanted.name))
+            if not (sees(Operation.CREATE, Kind.CLUSTER) or allows(Operation.CREATE, Kind.TOPIC, wanted.name)):
+                _refuse("Authorization failed.")
             _check_amount("Excessively large number of partitions per request.", is_too_much=too_many)
             context.reserve(CREATED_BYTES)
             asked = _checked(context, wanted)
@@ -116,6 +119,10 @@ def _check_once(what: str, times: int) -> None:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
 
 
+def _refuse(why: str | None) -> NoReturn:
+    raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, why)
+
+
 def _check_amount(why: str, *, is_too_much: bool) -> None:
     if is_too_much:
         raise Refused(ErrorCode.POLICY_VIOLATION, why)
@@ -142,9 +149,13 @@ def _check_rate(context: RequestContext, partitions: int, strict_since: int) -> 
 
 
 def _describe(context: RequestContext, result: _Created, count: int, entries: Iterable[ConfigEntry]) -> None:
-    if context.version >= 5:
+    if context.version < 5:
+        return
+    if context.session.sees(Operation.DESCRIBE_CONFIGS, Kind.TOPIC, result.name):
         result.num_partitions, result.replication_factor = count, 1
         result.configs = [_config(entry) for entry in entries]
+    else:
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 @lru_cache(maxsize=256)  # topics have most of their entries in common
@@ -214,6 +225,8 @@ async def create_partitions(
         response.results.append(result)
         try:
             _check_once("name", times.pop(wanted.name))
+            if not context.session.allows(Operation.ALTER, Kind.TOPIC, wanted.name):
+                _refuse(None)
             left -= (added := _added_partitions(context, wanted))
             _check_amount(f"One request adds at most {PARTITIONS_MAX} partitions.", is_too_much=left < 0)
             _check_rate(context, added, 3)
@@ -279,6 +292,7 @@ async def delete_topics(
         response.responses.append(result)
         try:
             _check_deletion(name, topic_id, times.pop((name, topic_id)))
+            _check_allowed(context, result, topic)
             if topic is not None and found[topic.name] > 1:
                 found[topic.name] = _ANSWERED
                 result.name, result.topic_id = topic.name, id_bytes(topic.id)
@@ -301,6 +315,23 @@ def _check_deletion(name: str | None, topic_id: bytes, times: int) -> None:
     if name is None and topic_id == NO_ID:
         raise Refused(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
     _check_once("id" if name is None else "name", times)
+
+
+def _check_allowed(context: RequestContext, result: _Deleted, topic: Topic | None) -> None:
+    """Raise Refused for a topic that the client may not delete; what it may not describe it does not learn of."""
+    name = result.name if topic is None else topic.name
+    sees = context.session.sees
+    if (
+        name is None
+        or sees(Operation.DELETE, Kind.CLUSTER)
+        or context.session.allows(Operation.DELETE, Kind.TOPIC, name)
+    ):
+        return
+    if sees(Operation.DESCRIBE, Kind.TOPIC, name):
+        if topic is None:
+            return
+        result.name = name
+    _refuse(TOPIC_REFUSED)
 
 
 def _refuse_two_ways() -> NoReturn:
