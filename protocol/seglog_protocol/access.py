@@ -4,6 +4,7 @@ A rule is for one kind of resource, and for a name, a prefix of names, or all na
 over all that allow. Super users, and what holds while rules are not in force, are the broker's (``authority.py``).
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import lru_cache
@@ -22,6 +23,9 @@ ANY_USER: Final = "User:*"
 
 ANY_RESOURCE: Final = "hardcode"
 """Where any resource will do, Kafka asks for this name first: what rules let a client do with it counts."""
+
+_PREFIX_DIGITS_MAX: Final = 3
+_SCOPE: Final = re.compile("%[^/]*")
 
 KeyT = TypeVar("KeyT")
 
@@ -150,9 +154,8 @@ class Rule(NamedTuple):
             )
         if not self.host:
             return "Host pattern cannot be null or empty"
-        if "/" in self.host and not _is_network(self.host):
-            return f"Invalid CIDR notation '{self.host}': Could not parse [{self.host}]"
-        return None
+        problem = _why_no_network(self.host) if "/" in self.host else None
+        return None if problem is None else f"Invalid CIDR notation '{self.host}': {problem}"
 
 
 class RuleFilter(NamedTuple):
@@ -333,18 +336,23 @@ def is_from(pattern: str, host: str) -> bool:
 def _is_within(pattern: str, host: str) -> bool:
     """``is_from`` for a network, and for an address of IPv6, which is written in many ways."""
     try:
-        return ip_address(host) in ip_network(pattern, strict=False)
+        return ip_address(host) in ip_network(_SCOPE.sub("", pattern), strict=False)
     except ValueError:
         return False
 
 
-def _is_network(text: str) -> bool:
+def _why_no_network(text: str) -> str | None:
     address, _, bits = text.partition("/")
+    unclear = f"Could not parse [{text}]"
     try:
         version = ip_address(address).version
     except ValueError:
-        return False
-    return bits.isascii() and bits.isdigit() and int(bits) <= (32 if version == 4 else 128)
+        return unclear
+    if not (bits.isascii() and bits.isdigit() and len(bits) <= _PREFIX_DIGITS_MAX):
+        return unclear
+    if version == 4:
+        return None if int(bits) <= 32 else f"Value [{int(bits)}] not in range [0,32]"
+    return None if int(bits) <= 128 else f"{unclear} - prefix length must be between 0 and 128"
 
 
 def _is_covered(rule: Rule, denied: set[tuple[PatternType, str]], lengths: list[int]) -> bool:

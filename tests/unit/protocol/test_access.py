@@ -186,11 +186,26 @@ def test_a_filter_names_resources_as_kafkas_does(wanted: RuleFilter, has: bool) 
         (allow()._replace(principal="ann"), ("Could not parse principal from `ann` (no colon is present separating "
          "the principal type from the principal name)")),
         (allow()._replace(host=""), "Host pattern cannot be null or empty"),
-        (allow()._replace(host="10.0.0.0/33"), "Invalid CIDR notation '10.0.0.0/33': Could not parse [10.0.0.0/33]"),
+        (allow()._replace(host="10.0.0.0/33"), "Invalid CIDR notation '10.0.0.0/33': Value [33] not in range [0,32]"),
+        (
+            allow()._replace(host="::/129"),
+            "Invalid CIDR notation '::/129': Could not parse [::/129] - prefix length must be between 0 and 128",
+        ),
+        (allow()._replace(host="10.0.0/8"), "Invalid CIDR notation '10.0.0/8': Could not parse [10.0.0/8]"),
+        (
+            allow()._replace(host=f"::/{'9' * 5000}"),
+            f"Invalid CIDR notation '::/{'9' * 5000}': Could not parse [::/{'9' * 5000}]",
+        ),
     ],
 )  # fmt: skip
 def test_impossible_rules_are_named_in_kafkas_words(rule: Rule, why: str | None) -> None:
     assert rule.why_impossible() == why
+
+
+def test_a_network_of_a_scope_is_that_network() -> None:
+    rules = Rules.of([allow(host="fe80::%eth0/10")])
+    for host, may in (("fe80:0:0:0:0:0:0:1%eth0", True), ("0:0:0:0:0:0:0:1", False)):
+        assert rules.decide(ANN, host, Operation.READ, Kind.TOPIC, "a").is_allowed is may
 
 
 def test_a_rule_is_told_in_a_line() -> None:
