@@ -21,10 +21,6 @@ from kafka import KafkaConsumer, TopicPartition
 from seglog_broker.config.topic_config import SEGMENT_BYTES_MIN_KAFKA, TOPIC_KEYS
 from seglog_broker.config.topic_overrides import KEPT_FOR_EVER
 from seglog_broker.config.values import Double, Whole
-from seglog_broker.storage.directory.acls import AclStore
-from seglog_broker.storage.directory.kafka_metadata import rule_of
-from seglog_broker.storage.io.filenames import ACLS_FILE
-from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.compression import Codec
 from tests.interop import make_kafka_metadata
 from tests.interop.handover import (
@@ -407,7 +403,7 @@ _EVERYBODY: Final = "super.users=User:ANONYMOUS"
 
 
 def acls_of(wire: Wire) -> list[Acl]:
-    """The ACLs that a Kafka describes, sorted."""
+    """The ACLs that are described, sorted."""
     resources = ask(wire, "DescribeAcls", acl_filter(), 3, "error_code")["resources"]
     return sorted(
         (each["resource_type"], each["pattern_type"], each["resource_name"], *found.values())
@@ -427,13 +423,6 @@ def quotas_of(wire: Wire) -> dict[Entity, dict[str, float]]:
     }
 
 
-def rules_in(directory: Path) -> AclStore:
-    """The rules that seglog keeps in a directory."""
-    store = AclStore(PosixFileSystem(), str(directory / ACLS_FILE))
-    store.load()
-    return store
-
-
 def await_access(wire: Wire, acls: Iterable[Acl], quotas: Mapping[Entity, Mapping[str, float]]) -> None:
     """Wait until a Kafka, which applies its metadata log behind its answers, describes these."""
     wait_until(lambda: acls_of(wire) == sorted(acls) and quotas_of(wire) == quotas, "permissions and quotas")
@@ -449,12 +438,11 @@ def test_permissions_and_quotas_go_to_seglog_and_back_and_are_the_same(tmp_path:
     quotas = QUOTAS | {_LATE: {"producer_byte_rate": 10.0, "consumer_byte_rate": 8.0}}
     with kafka_daemon(first.directory, _EVERYBODY) as running:
         with Wire(running.kafka_port) as wire:
-            assert quotas_of(wire) == QUOTAS
+            assert (acls_of(wire), quotas_of(wire)) == (sorted(ACLS), QUOTAS)
+            delete_acl(wire, ACLS[0])
+            create_acls(wire, [_ADDED])
             alter_quotas(wire, {_LATE: quotas[_LATE]})
         assert running.stop() == 0
-    rules = rules_in(first.directory)
-    assert sorted(rules.rules) == sorted(ACLS)
-    rules.change([rule_of(*_ADDED)], [rule_of(*ACLS[0])])
     told = export(first.directory, second.directory)
     assert f"{len(ACLS)} permissions, " in told
     assert "changed: permissions go along, but are not in force until server.properties has authorizer.class.n" in told
@@ -470,10 +458,9 @@ def test_permissions_and_quotas_go_to_seglog_and_back_and_are_the_same(tmp_path:
                 await_access(wire, changed, quotas)
         with kafka_daemon(second.directory, _EVERYBODY) as running:
             with Wire(running.kafka_port) as wire:
-                assert quotas_of(wire) == quotas
+                assert (acls_of(wire), quotas_of(wire)) == (sorted(changed), quotas)
             assert running.stop() == 0
         acls = changed
-        assert sorted(rules_in(second.directory).rules) == sorted(acls)
 
 
 # --- As it is ---------------------------------------------------------------------------------------------------------
