@@ -17,7 +17,6 @@ from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, Room
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
 from seglog_protocol.access import CLUSTER, Kind, Operation
 from seglog_protocol.errors import InvalidRequestError
-from seglog_protocol.kafka.codec import Chunks
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.kafka.structs import Response
 
@@ -140,16 +139,14 @@ class Repeats(NamedTuple):
     """Structs of a request, each with the field that varies in it."""
     answered: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ("error_code",)
-    """The fields of each of these structs of a response that vary: they stand one after the other."""
+    """The fields of each of these structs of a response that vary: they stand one after the other.
+
+    Without any, responses are written by the codec.
+    """
     has_records: bool = False
     """Whether ``records`` follow in each of these."""
     fixed: str | None = None
     """A field of these that varies seldom."""
-    write: Callable[[int, Any, int], Chunks | None] | None = None
-    """Given in place of all that is said of responses: writes the frame of one, as ``write_response`` does.
-
-    None for one that it does not write.
-    """
 
 
 class Api(NamedTuple):

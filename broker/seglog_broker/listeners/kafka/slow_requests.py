@@ -131,7 +131,7 @@ class Responses:
 
     def _write_again(self, header: kafka.RequestHeader, response: Response) -> kafka.Chunks | None:
         """The frame of a response, by its template; None if it has to be written in the ordinary way."""
-        if self._template is None or self._is_throttled:
+        if self._template is None or self._is_throttled or not self._template.has_responses:
             return None
         chunks = self._template.write(header.correlation_id, response)
         if chunks is None:
@@ -141,6 +141,8 @@ class Responses:
     def _learn(self, header: kafka.RequestHeader, response: Response, chunks: Sequence[Chunk]) -> None:
         """Make a template of the request that is being served, whose ``response`` is written and needed no more."""
         api, request = self._api, self._request
+        if self._template is not None and not self._template.has_responses:
+            return
         if api is None or request is None or api.repeats is None or self._is_throttled or not self.templates.is_due():
             return
         if sum([len(chunk) for chunk in chunks if isinstance(chunk, bytearray)]) > SHARED_BYTES_MAX:

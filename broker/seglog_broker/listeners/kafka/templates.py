@@ -130,10 +130,11 @@ class Repeated(Template):
         ends = [*[at for at, *_ in self._asked], len(low)]
         self._shared = [(begin, end, low[begin:end]) for begin, end in zip(begins, ends, strict=True) if begin < end]
 
-        self._write = repeats.write
+        self.has_responses = bool(repeats.numbers)
+        """True if it writes them, too."""
         self._between: list[tuple[bytes, bytes]] = []  # before the numbers of each part; and behind, up to its records
         self._last = b""
-        if repeats.write is None:
+        if self.has_responses:
             self._take_apart(repeats, header, response)
 
     def _take_apart(self, repeats: Repeats, header: RequestHeader, response: Response) -> None:
@@ -205,8 +206,6 @@ class Repeated(Template):
 
     def write(self, correlation_id: int, response: Response) -> Chunks | None:
         """The frame of the response to it; None if that differs in more from the one before."""
-        if self._write is not None:
-            return self._write(correlation_id, response, self._header.version)
         parts = _parts(response, self._path)
         if len(parts) != len(self._between):
             return None

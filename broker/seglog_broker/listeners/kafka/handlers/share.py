@@ -23,7 +23,6 @@ from seglog_broker.listeners.kafka.handlers.share_parts import (
     fetched,
     has_acknowledgements,
     session_of,
-    write_fetched,
 )
 from seglog_protocol.errors import TopicAuthorizationError
 from seglog_protocol.kafka import messages
@@ -83,7 +82,7 @@ async def share_acknowledge(
 _ACKNOWLEDGED: Final = ("topics", "partitions", "acknowledgement_batches")
 _REPEATS: Final = Repeats(
     (((), "share_session_epoch"), (_ACKNOWLEDGED, "first_offset"), (_ACKNOWLEDGED, "last_offset")),
-    write=write_fetched,
+    numbers=(),
 )
 
 APIS: Final = (

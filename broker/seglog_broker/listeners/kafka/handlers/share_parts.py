@@ -1,7 +1,6 @@
 """The parts of ShareFetch and ShareAcknowledge that wait for nothing: what requests say, and what is answered."""
 
 from collections.abc import Iterable, Mapping
-from struct import Struct
 from typing import Any, Final
 
 from seglog_broker.api.share_collection import NOTHING, Taken
@@ -17,9 +16,7 @@ from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.access import Kind, Operation
 from seglog_protocol.errors import SeglogError, TopicAuthorizationError
 from seglog_protocol.kafka import messages
-from seglog_protocol.kafka.codec import Chunks
 from seglog_protocol.kafka.error_codes import ErrorCode
-from seglog_protocol.kafka.varints import varint
 
 NONE: Final = Failure(ErrorCode.NONE, None)
 BARRED: Final = Failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
@@ -192,47 +189,6 @@ def _fetched(context: RequestContext, place: Place, taken: Taken, acknowledged: 
             for first, last, count in taken.acquired
         ],
     )
-
-
-_SIZE: Final = Struct(">i")
-_HEAD: Final = Struct(">iixihbi")
-"""Size and correlation id; of the response the throttle time, no error and the time of locks."""
-_PARTITION: Final = Struct(">ihbhbiix")
-"""Index, no errors and no messages, the leader."""
-_ACQUIRED: Final = Struct(">qqhx")
-
-
-def write_fetched(correlation_id: int, response: messages.ShareFetchResponse, version: int) -> Chunks | None:  # noqa: ARG001 - both are alike
-    """The frame of a response without errors, as ``write_response`` writes it, in a third of the time; else None."""
-    if response.error_code or response.error_message is not None or response.node_endpoints:
-        return None
-    w = bytearray(_HEAD.pack(0, correlation_id, response.throttle_time_ms, 0, 0, response.acquisition_lock_timeout_ms))
-    w += varint(len(response.responses) + 1)
-    chunks: Chunks = []
-    size = 0
-    for topic in response.responses:
-        w += topic.topic_id
-        w += varint(len(topic.partitions) + 1)
-        for part in topic.partitions:
-            records: Any = part.records
-            if part.error_code or part.acknowledge_error_code or records is None:
-                return None
-            leader = part.current_leader
-            w += _PARTITION.pack(part.partition_index, 0, 0, 0, 0, leader.leader_id, leader.leader_epoch)
-            w += varint(len(records) + 1)
-            if len(records):
-                size += len(w) + len(records)
-                chunks += [w, records]
-                w = bytearray()
-            w += varint(len(part.acquired_records) + 1)
-            for each in part.acquired_records:
-                w += _ACQUIRED.pack(each.first_offset, each.last_offset, each.delivery_count)
-            w.append(0)
-        w.append(0)
-    w += b"\1\0"  # no nodes, and no tagged fields
-    chunks.append(w)
-    _SIZE.pack_into(chunks[0], 0, size + len(w) - _SIZE.size)
-    return chunks
 
 
 def acknowledged(lock_ms: int, outcome: Mapping[Place, Failure]) -> messages.ShareAcknowledgeResponse:

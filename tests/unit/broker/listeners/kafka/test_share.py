@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.api.share_sessions import ShareSession
 from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceType
 from seglog_broker.coordinators.groups.share import MEMBER_ID_CHARACTERS_MAX
 from seglog_broker.coordinators.share.records import PartitionKey
-from seglog_broker.listeners.kafka.handlers.share_parts import write_fetched
 from seglog_broker.listeners.kafka.templates import Repeated
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_protocol.batch_builder import encode_batch
@@ -23,12 +20,10 @@ from seglog_protocol.kafka import (
     read_request,
     read_request_header,
     write_request,
-    write_response,
 )
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.record_batch import iter_batches
 from tests.logs import append_one, batch
-from tests.support import examples
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed, kafka, produce
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -140,49 +135,7 @@ async def test_fetches_that_repeat_but_for_epoch_and_offsets_are_not_read_by_the
         frame = memoryview(b"".join(write_request(7, made[0]._header.client_id, asked, 2))[4:])
         assert wire.templates.find(frame).request_of(frame) == read_request(read_request_header(frame), frame)
         refused = (await one.fetch([0], [(16, 17, ACCEPT)], batch_size=2, max_records=2, max_wait_ms=0))[0]
-        assert refused.acknowledge_error_code == ErrorCode.INVALID_REQUEST, "which the codec writes"
-
-
-_Response = messages.ShareFetchResponse
-_OFFSETS = st.integers(0, 2**63 - 1)
-_ACQUIRED = st.builds(
-    _Response.AcquiredRecords, first_offset=_OFFSETS, last_offset=_OFFSETS, delivery_count=st.integers(1, 32_767)
-)
-_PARTITIONS = st.builds(
-    _Response.PartitionData,
-    partition_index=st.integers(0, 2**31 - 1),
-    error_code=st.sampled_from([0] * 9 + [6]),
-    acknowledge_error_code=st.sampled_from([0] * 9 + [121]),
-    records=st.sampled_from([b"", b"x", memoryview(b"y" * 127), b"z" * 20_000]),
-    acquired_records=st.lists(_ACQUIRED, max_size=3) | st.lists(_ACQUIRED, min_size=127, max_size=128),
-)
-_TOPICS = st.builds(
-    _Response.ShareFetchableTopicResponse,
-    topic_id=st.binary(min_size=16, max_size=16),
-    partitions=st.lists(_PARTITIONS, max_size=3),
-)
-
-
-@given(
-    response=st.builds(
-        _Response,
-        throttle_time_ms=st.integers(0, 2**31 - 1),
-        error_code=st.sampled_from([0] * 9 + [122]),
-        acquisition_lock_timeout_ms=st.integers(0, 2**31 - 1),
-        responses=st.lists(_TOPICS, max_size=2),
-    ),
-    version=st.sampled_from([1, 2]),
-)
-@settings(max_examples=examples(100))
-def test_a_response_without_errors_is_written_as_the_codec_writes_it(
-    response: messages.ShareFetchResponse, version: int
-) -> None:
-    parts = [part for topic in response.responses for part in topic.partitions]
-    has_errors = any(part.error_code or part.acknowledge_error_code for part in parts) or response.error_code
-    written = write_fetched(-5, response, version)
-    assert (written is None) == bool(has_errors)
-    if written is not None:
-        assert b"".join(written) == b"".join(write_response(-5, response, version))
+        assert refused.acknowledge_error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_records_are_delivered_once_acknowledged_and_never_again() -> None:
