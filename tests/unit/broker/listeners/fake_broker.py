@@ -63,6 +63,7 @@ from seglog_protocol.messages import (
     TopicsRequest,
     request_header,
 )
+from tests.logs import ManualClock
 from tests.support import ON_SOURCES
 
 
@@ -166,6 +167,7 @@ class FakeBroker:
         self.authority = Authority(self.config, Rules())
         self.directory = SimpleNamespace(accounts=AccountStore(ForgetfulFileSystem(), "/accounts.json"))
         self.metrics = Metrics()
+        self.clock = ManualClock()
         self.usage_buckets = UsageBuckets(self.live_config, self.metrics)
         self.connection_limits = ConnectionLimits(self.live_config, self.metrics, self.usage_buckets)
         self.transfers = Transfers()

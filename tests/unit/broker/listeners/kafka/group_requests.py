@@ -40,6 +40,7 @@ from seglog_protocol.kafka import (
     write_response,
 )
 from seglog_protocol.kafka.structs import Request
+from tests.logs import ManualClock
 from tests.unit.broker.listeners.real_broker import open_session
 
 
@@ -187,6 +188,7 @@ def context_of(
         directory=SimpleNamespace(registry=SimpleNamespace(topics=topics)),
         turn=trio.lowlevel.checkpoint,
         metrics=Metrics(),
+        clock=ManualClock(),
     )
     memory = ResponseMemory()
     memory.response_bytes_max = response_bytes_max
