@@ -471,21 +471,10 @@ def _count(answer: Plain) -> int:
 
 # --- Answers ----------------------------------------------------------------------------------------------------------
 
-_NAMES: Final = frozenset(
-    (
-        "name",
-        "topic",
-        "topic_name",
-        "group_id",
-        "transactional_id",
-        "resource_name",
-        "resource_type",
-        "user",
-        "key",
-        "num_partitions",
-        "entity_name",
-    )
-)
+_NAMES: Final = (
+    "name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "resource_type", "user", "key",
+    "num_partitions", "entity_name",
+)  # fmt: skip
 """Fields that say what somebody may see."""
 
 _ABSENT: Final = (

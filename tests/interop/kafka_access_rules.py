@@ -12,22 +12,11 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, DELEGATION_TOKEN, USER = 2, 3, 4, 5, 6,
 LITERAL, PREFIXED = 3, 4
 DENY, ALLOW = 2, 3
 
-OPERATIONS: Final[Mapping[str, int]] = {
-    "ALL": 2,
-    "READ": 3,
-    "WRITE": 4,
-    "CREATE": 5,
-    "DELETE": 6,
-    "ALTER": 7,
-    "DESCRIBE": 8,
-    "CLUSTER_ACTION": 9,
-    "DESCRIBE_CONFIGS": 10,
-    "ALTER_CONFIGS": 11,
-    "IDEMPOTENT_WRITE": 12,
-    "CREATE_TOKENS": 13,
-    "DESCRIBE_TOKENS": 14,
-    "TWO_PHASE_COMMIT": 15,
-}
+_OPERATIONS: Final = (
+    "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS",
+    "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT",
+)  # fmt: skip
+OPERATIONS: Final = {name: number for number, name in enumerate(_OPERATIONS, 2)}
 """Kafka's numbers of operations."""
 
 
@@ -50,22 +39,13 @@ KINDS: Final[Mapping[str, Ruled]] = {
         ("workers", "workers-848", "workers-share", "workers-share-empty", "workers-gone"),
         ("ALL", "READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
     ),
-    "cluster": Ruled(
-        CLUSTER,
-        ("kafka-cluster",),
-        (
-            "ALL",
-            "CREATE",
-            "ALTER",
-            "DESCRIBE",
-            "CLUSTER_ACTION",
-            "DESCRIBE_CONFIGS",
-            "ALTER_CONFIGS",
-            "IDEMPOTENT_WRITE",
-        ),
+    "cluster": Ruled(CLUSTER, ("kafka-cluster",), (
+        "ALL", "CREATE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE",
+    )),
+    "transactional_id": Ruled(
+        TRANSACTIONAL_ID, ("tx", "tx-open"), ("ALL", "WRITE", "DESCRIBE", "TWO_PHASE_COMMIT")
     ),
-    "transactional_id": Ruled(TRANSACTIONAL_ID, ("tx", "tx-open"), ("ALL", "WRITE", "DESCRIBE", "TWO_PHASE_COMMIT")),
-}
+}  # fmt: skip
 """The kinds whose resources requests are about; beside the ruled ones of each there are others that nobody is given."""
 
 _TOKENS: Final = {
