@@ -255,7 +255,7 @@ def _topics() -> Iterator[Asked]:
     yield Asked("validated", "CreateTopics", (2, 7), {"topics": created, "validate_only": True, "timeout_ms": 9000})
     grown = [{"name": name, "count": 2, "assignments": None} for name in four]
     yield Asked("validated", "CreatePartitions", (0, 3), {"topics": grown, "validate_only": True, "timeout_ms": 9000})
-    names = ["doomed", "doomed-too", "public", "nope"]
+    names = ["doomed", "doomed-too", "nope"]
     deleted = {"timeout_ms": 9000, "topic_names": names, "topics": [{"name": name} for name in names]}
     yield Asked("by name", "DeleteTopics", (1, 5, 6), deleted, Stage.after_deletion)
     ids = [{"topic_id": f"{{id of {name}}}"} for name in ("doomed", "doomed-too", "nope")]
