@@ -2,25 +2,6 @@
 
 from typing import Final, NamedTuple
 
-OPEN: Final = frozenset(
-    [
-        "OffsetForLeaderEpoch",
-        "DeleteRecords",
-        "InitProducerId",
-        "DescribeProducers",
-        "AddPartitionsToTxn",
-        "AddOffsetsToTxn",
-        "TxnOffsetCommit",
-        "EndTxn",
-        "WriteTxnMarkers",
-        "DescribeTransactions",
-        "ListTransactions",
-        "ShareFetch",
-        "ShareAcknowledge",
-    ]
-)
-"""Apis that do not ask for permission yet."""
-
 
 class Difference(NamedTuple):
     """Why a part of the answers to some requests is another: those whose titles begin so, in json."""
