@@ -289,7 +289,8 @@ class Session:
         if self._epoch != self._authority.epoch or len(self._decisions) >= DECISIONS_MAX:
             self._forget()
         found = self._authority.allows(self.principal, self._host, *key)
-        self._decisions[key] = found
+        if len(key[2] or "") <= _SHOWN_MAX:  # a group's name may have 32 KiB
+            self._decisions[key] = found
         return found
 
     @property

@@ -52,6 +52,8 @@ async def test_decisions_that_are_kept_are_so_many(session: Session) -> None:
     for number in range(3 * DECISIONS_MAX):
         session.sees(Operation.READ, Kind.TOPIC, f"t{number}")
         assert len(session._decisions) <= DECISIONS_MAX
+    session.sees(Operation.READ, Kind.GROUP, long := "g" * 32_000)
+    assert all(name != long for _, _, name in session._decisions)
 
 
 async def test_a_refusal_is_counted_and_logged_and_what_is_left_out_is_not(broker: Broker, session: Session) -> None:

@@ -7,7 +7,7 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.listeners.kafka.wire import KafkaWire
-from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule, Rules
+from seglog_protocol.access import CLUSTER, Kind, Operation, PatternType, Permission, Rule, Rules
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.structs import Request
@@ -177,3 +177,17 @@ async def test_a_partition_that_may_not_be_written_to_is_not_added_to_a_transact
     answered = (await peer.ask(request, 12)).responses
     assert [topic.partition_responses[0].error_code for topic in answered] == [0, 29]
     assert served.broker.transactions.describe("tx").facts.partitions == {"plain": {0}}
+
+
+async def test_a_topic_and_the_broker_are_altered_by_one_request_for_whom_rules_allow_each(
+    served: KafkaServed, peer: KafkaPeer
+) -> None:
+    cls = messages.IncrementalAlterConfigsRequest
+    resources = [
+        cls.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[])
+        for kind, name in ((2, "plain"), (4, "1"))
+    ]
+    for allowed, codes in (((Kind.TOPIC, "plain"), [0, 31]), ((Kind.CLUSTER, CLUSTER), [29, 0])):
+        allow(served, (Operation.ALTER_CONFIGS, *allowed))
+        answer: Any = await peer.ask(cls(resources=resources, validate_only=True), 1)
+        assert [each.error_code for each in answer.responses] == codes
