@@ -56,8 +56,9 @@ class AppendService:
         """Write the batches of requests with one ack, in their order, each with its own result; some at once.
 
         Batches for one partition that follow each other are written together. ``refused``: topic -> error, for topics
-        that could not be created. ``payloads`` are changed in place. ``for_broker``: they are the broker's own, which
-        writes internal topics. ``at_once``: they are plain, and none waits for files to be closed.
+        that could not be created, or that the client may not write to. ``payloads`` are changed in place.
+        ``for_broker``: they are the broker's own, which writes internal topics. ``at_once``: they are plain, and none
+        waits for files to be closed.
         """
         pending = PendingAppends(self._context, requests, payloads, refused, for_broker=for_broker, at_once=at_once)
         assert pending.is_written or not at_once, "a plain append waits for nothing"

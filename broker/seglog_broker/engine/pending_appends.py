@@ -263,6 +263,9 @@ class PendingAppends(Acknowledged):
                         if gathered.headers:
                             self._append_gathered()
                         gathered.partition = None
+                        refused = self._refused_topics and self._refused_topics.get(item.topic)
+                        if isinstance(refused, errors.AuthorizationError):
+                            raise refused
                         if is_internal(item.topic) and not self.for_broker:
                             raise errors.InvalidTopicError(
                                 f"topic {item.topic} is the broker's own: it alone writes to it", topic=item.topic

@@ -21,7 +21,7 @@ the peer does not take; or a quota of its client (``Usage``).
 """
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -371,11 +371,11 @@ class Connection(Producing):
         requests: Sequence[AppendRequest],
         payloads: Sequence[memoryview],
         frame: memoryview,
-        refused: dict[str, SeglogError] | None = None,
+        refused: Mapping[str, SeglogError] | None = None,
     ) -> None:
         """Serve the appends of one request alone. Their payloads are parts of ``frame``.
 
-        ``refused`` holds the errors of topics that could not be created.
+        ``refused`` holds the errors of topics that could not be created, or that the client may not write to.
         """
         ack = requests[0].ack
         try:

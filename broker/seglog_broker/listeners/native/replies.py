@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import trio
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.native.permissions import Refused
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sender import Sender, UnsentAnswer
 from seglog_broker.listeners.sending import end_answer
@@ -146,8 +147,8 @@ class Fetches:
     sender: Sender
     counts: ApiMetrics
     usage: Usage
-    _wait: "Callable[[Fetches, int, FetchRequest, Waiter, float], Awaitable[None]]"
-    """What the task of a fetch does that needs one: it gets these fetches, the fetch, and when it began."""
+    _wait: "Callable[[Fetches, int, FetchRequest, Waiter, float, Refused | None], Awaitable[None]]"
+    """What the task of a fetch does that needs one: it gets these, the fetch, when it began, and what is refused."""
 
     def __post_init__(self) -> None:
         self.waiting: dict[int, Waiter] = {}
@@ -161,16 +162,23 @@ class Fetches:
     def __len__(self) -> int:
         return self._count
 
-    def answer(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float) -> Outcome:
-        """Answer a fetch that ``began`` now, or let it wait. Raises OSError when the connection is lost."""
+    def answer(
+        self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float, refused: Refused | None
+    ) -> Outcome:
+        """Answer a fetch that ``began`` now, or let it wait. Raises OSError when the connection is lost.
+
+        With ``refused`` parts it does not wait for records.
+        """
         try:
             answer = self.broker.fetch_now(request)
             if answer is None:
-                self._start(request_id, request, nursery, began)
+                self._start(request_id, request, nursery, began, refused)
                 return _DONE
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self.queue_error(request_id, as_seglog_error(error, FetchRequest.api), began)
             return _FAILED
+        if refused is not None:
+            answer.reply = refused.whole(answer.reply)
         try:
             rest = self._begin(request_id, answer, began)
         except OSError:
@@ -189,7 +197,9 @@ class Fetches:
             raise
         return self.sender.begin_answer(answer, [prefix, *answer.slices])
 
-    def _start(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float) -> None:
+    def _start(
+        self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float, refused: Refused | None
+    ) -> None:
         if self._count >= FETCHES_IN_FLIGHT_MAX:
             raise InvalidRequestError(
                 f"{self._count} fetches are waiting on this connection already, which is the limit", field=""
@@ -209,8 +219,8 @@ class Fetches:
         self.waiting[request_id] = waiter
         if self.stop_reason is not None:
             waiter.end()
-        if waiter.is_ended or not self.broker.wait_for(request, waiter):
-            nursery.start_soon(self._wait, self, request_id, request, waiter, began)
+        if waiter.is_ended or refused is not None or not self.broker.wait_for(request, waiter):
+            nursery.start_soon(self._wait, self, request_id, request, waiter, began, refused)
 
     def _retry_fetch(
         self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float, waiter: Waiter
@@ -220,7 +230,7 @@ class Fetches:
             del self.waiting[request_id]
             self.end_fetch(request)
         else:
-            nursery.start_soon(self._wait, self, request_id, request, waiter, began)
+            nursery.start_soon(self._wait, self, request_id, request, waiter, began, None)
 
     def _answer_waiting(
         self, request_id: int, request: FetchRequest, nursery: trio.Nursery, began: float, waiter: Waiter

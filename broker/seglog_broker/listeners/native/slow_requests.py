@@ -6,12 +6,15 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.monitoring.service import answer_samples
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.connection_task import take_memory_for, wait_for
 from seglog_broker.listeners.end_reasons import EndReason
 from seglog_broker.listeners.native.hello import authenticate, reply_to
+from seglog_broker.listeners.native.permissions import Refused, answered
 from seglog_broker.listeners.native.replies import RESULTS_A_TURN, Fetches, encode_reply, is_long, queue_reply
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sending import flush, send_frame, send_within
@@ -70,27 +73,42 @@ async def open_slowly(broker: Broker, connection: Connection, frame: Frame) -> N
 
 
 async def append_creating(
-    broker: Broker, connection: Connection, request_id: int, request: messages.AppendRequest, frame: Frame
+    broker: Broker,
+    connection: Connection,
+    request_id: int,
+    request: messages.AppendRequest,
+    frame: Frame,
+    barred: Mapping[str, errors.SeglogError],
 ) -> None:
-    """Serve an append for which topics have to be created first."""
+    """Serve an append for which topics have to be created first, but for those that are ``barred``."""
     await take_memory_for(connection, frame.payload)
     await flush(connection.sender)
-    missing = broker.missing_topics(request)
+    missing = [name for name in broker.missing_topics(request) if name not in barred]
+    refused = dict(barred)
+    if missing and not connection.session.sees(Operation.CREATE, Kind.CLUSTER):
+        for name in missing:
+            refusal = connection.session.refusal(Operation.CREATE, Kind.TOPIC, name, is_new=True)
+            refused |= {} if refusal is None else {name: refusal}
+    allowed = [item for item in request.partitions if item.topic not in refused]
+    missing = [name for name in missing if name not in refused]
     try:
-        refusal = connection.session.refusal(Operation.CREATE, Kind.TOPIC, missing[0], is_new=True) if missing else None
-        if refusal is None:
-            connection.usage.may_change(len(missing) * broker.config.num_partitions)
-        refused = await broker.create_missing(request) if refusal is None else {}
-        refused |= {} if refusal is None else dict.fromkeys(missing, refusal)
+        connection.usage.may_change(len(missing) * broker.config.num_partitions)
+        refused |= await broker.create_missing(msgspec.structs.replace(request, partitions=allowed))
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-        refused = dict.fromkeys(missing, as_seglog_error(error, messages.AppendRequest.api))
+        refused |= dict.fromkeys(missing, as_seglog_error(error, messages.AppendRequest.api))
     connection.append([request_id], [request], [frame.payload], frame.payload, refused)
 
 
 async def serve_slowly(
-    broker: Broker, connection: Connection, client_host: str, request_id: int, request: messages.Request, size: int
+    broker: Broker,
+    connection: Connection,
+    client_host: str,
+    request_id: int,
+    request: messages.Request,
+    refused: Refused | None,
+    size: int,
 ) -> None:
-    """Serve a request of ``size`` bytes whose reply waits for something, or is long.
+    """Serve a request of ``size`` bytes whose reply waits for something, or is long, but for what is ``refused`` of it.
 
     A reply that may be long is made when there is a place for it, and readers of such may not stall.
     """
@@ -102,6 +120,7 @@ async def serve_slowly(
             await room.wait()
         try:
             reply, payload = await _answer(broker, connection, client_host, request, room)
+            reply = reply if refused is None else refused.whole(reply)
             head = await encode_long_reply(request_id, reply, len(payload), broker.turn)
             if head is None:
                 head = encode_packed_prefix(messages.pack_reply(request_id, reply), len(payload))
@@ -136,13 +155,13 @@ async def _answer(
         raise refusal
     if connection.usage.is_counted:
         connection.usage.may_change(_changed_partitions(broker, request))
-    answering = partial(broker.answer, request, client_host, connection.session.principal)
+    answering = partial(answered, broker, connection.session, request, client_host)
     if not isinstance(request, _WAITING):
         return await answering()
-    answered = await wait_for(connection, answering)
-    if answered is None:
+    found = await wait_for(connection, answering)
+    if found is None:
         raise errors.RequestCancelledError("the peer has left")
-    return answered
+    return found
 
 
 def _changed_partitions(broker: Broker, request: messages.Request) -> int:
@@ -157,9 +176,14 @@ def _changed_partitions(broker: Broker, request: messages.Request) -> int:
 
 
 async def answer(
-    fetches: Fetches, request_id: int, request: messages.FetchRequest, waiter: Waiter, began: float
+    fetches: Fetches,
+    request_id: int,
+    request: messages.FetchRequest,
+    waiter: Waiter,
+    began: float,
+    refused: Refused | None = None,
 ) -> None:
-    """Wait for the answer to a fetch and send it."""
+    """Wait for the answer to a fetch and send it, with the errors of what is ``refused`` of it."""
     found: FetchAnswer | None = None
     failure: errors.SeglogError | None = None
     try:
@@ -176,6 +200,8 @@ async def answer(
                 with found:
                     found = None
         if found is not None:
+            if refused is not None:
+                found.reply = refused.whole(found.reply)
             await _send(fetches, request_id, found, began)
             return
         if failure is None and fetches.stop_reason is not None:

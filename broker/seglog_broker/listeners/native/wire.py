@@ -4,7 +4,7 @@ Requests overtake each other, but for appends, which are answered in their order
 without a task (``Fetches``); what else takes long is a job of the connection's task (``slow_requests``).
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ from seglog_broker.listeners.begun_request import BEGUN_BYTES_MAX, BegunRequest
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.carried import Carried
 from seglog_broker.listeners.native import hello, slow_requests
+from seglog_broker.listeners.native.permissions import Refused, admitted, refused_topics
 from seglog_broker.listeners.native.replies import Fetches, encode_append_replies, encode_last_error, queue_reply
 from seglog_broker.listeners.native.slow_requests import encode_long_append_replies
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
@@ -25,6 +26,7 @@ from seglog_broker.runtime import budget
 from seglog_broker.runtime.begun import Begun
 from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_protocol import messages
+from seglog_protocol.access import Operation
 from seglog_protocol.errors import AuthenticationRequiredError, SeglogError
 from seglog_protocol.frame_receiver import Buffer, has_own_buffer
 from seglog_protocol.frames import Frame, FrameReader
@@ -117,9 +119,11 @@ class NativeWire(Wire):
             return
         if opened is None and len(frame.packed) <= HEADER_BYTES_AT_ONCE:
             opened = messages.open_request(frame.packed)
+        barred: Mapping[str, SeglogError] = {}
         if opened is not None and isinstance(opened.request, messages.AppendRequest):
+            barred = refused_topics(connection.session, Operation.WRITE, opened.request.partitions)
             is_large = connection.intake.has_share and has_own_buffer(frame.payload)
-            if not is_large and self._broker.is_plain(opened.request, frame.payload):
+            if not is_large and not barred and self._broker.is_plain(opened.request, frame.payload):
                 self._note_append(hello.size_of(frame))
                 connection.run_of_appends.add(connection, opened.request_id, opened.request, frame.payload)
                 connection.note_gathered(1, len(opened.request.partitions), len(frame.payload))
@@ -138,9 +142,10 @@ class NativeWire(Wire):
                     opened.request_id,
                     opened.request,
                     self.kept(frame),
+                    barred,
                 )
             else:
-                connection.append([opened.request_id], [opened.request], [frame.payload], frame.payload)
+                connection.append([opened.request_id], [opened.request], [frame.payload], frame.payload, barred or None)
         elif opened.api == messages.AppendRequest.api:
             self._note_append(hello.size_of(frame))
             connection.spent = budget.TURN
@@ -209,11 +214,13 @@ class NativeWire(Wire):
         counts = self._counts.of(hello.api_label(opened))
         counts.note_request(hello.size_of(frame))
         try:
-            request = hello.without_payload(opened, frame)
+            request, refused = admitted(self._broker, connection.session, hello.without_payload(opened, frame))
             if isinstance(request, messages.FetchRequest):
                 reply = None
             else:
                 reply = self._answer_now(request)
+                if reply is not None and refused is not None:
+                    reply = refused.whole(reply)
                 connection.spent += budget.TURN if reply is None else REQUEST_COST
                 if isinstance(request, messages.OffsetsRequest):
                     connection.spent += len(request.partitions) * budget.BATCH
@@ -227,7 +234,7 @@ class NativeWire(Wire):
                 most = min(request.max_bytes, connection.usage.fetched_bytes_max())
                 request = msgspec.structs.replace(request, max_bytes=most)
             connection.spent += REQUEST_COST + len(request.partitions) * budget.BATCH
-            outcome = self._fetches.answer(opened.request_id, request, connection.nursery, connection.began)
+            outcome = self._fetches.answer(opened.request_id, request, connection.nursery, connection.began, refused)
             if outcome.has_errors:
                 connection.spent = budget.TURN
             if outcome.rest is not None:
@@ -240,7 +247,7 @@ class NativeWire(Wire):
             and hello.size_of(frame) <= BEGUN_BYTES_MAX
         ):
             work = self._broker.answer(request)
-            self._begun.begin(work, partial(self._queue_answer, counts, opened.request_id, request.api))
+            self._begun.begin(work, partial(self._queue_answer, counts, opened.request_id, request.api, refused))
         elif reply is None:
             connection.job = partial(
                 slow_requests.serve_slowly,
@@ -249,6 +256,7 @@ class NativeWire(Wire):
                 self._client_host,
                 opened.request_id,
                 request,
+                refused,
                 hello.size_of(frame),
             )
         else:
@@ -271,11 +279,17 @@ class NativeWire(Wire):
         return self._broker.answer_now(request)
 
     def _queue_answer(
-        self, counts: ApiMetrics, request_id: int, api: str, begun: Begun[tuple[messages.Message, bytes]]
+        self,
+        counts: ApiMetrics,
+        request_id: int,
+        api: str,
+        refused: Refused | None,
+        begun: Begun[tuple[messages.Message, bytes]],
     ) -> None:
         """Queue the reply to a request that began in its turn."""
         try:
             reply: messages.Message | SeglogError = begun.result()[0]
+            reply = reply if refused is None else refused.whole(reply)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             reply = as_seglog_error(error, api)
         self._queue_reply(counts, request_id, reply)
