@@ -15,7 +15,7 @@ from seglog_broker.listeners.session import Session
 from seglog_broker.runtime import budget
 from seglog_broker.security.authority import ADMINISTRATIVE
 from seglog_protocol import messages
-from seglog_protocol.access import Kind, Operation
+from seglog_protocol.access import CLUSTER, Kind, Operation
 from seglog_protocol.errors import AuthorizationError, SeglogError, without_frames
 
 
@@ -42,7 +42,6 @@ _READS_GROUP: Final = Ask(Operation.READ, Kind.GROUP, "group")
 _SEES_GROUP: Final = Ask(Operation.DESCRIBE, Kind.GROUP, "group")
 _SEES_TOPIC: Final = Ask(Operation.DESCRIBE, Kind.TOPIC, "topic")
 _IN_TRANSACTION: Final = Ask(Operation.WRITE, Kind.TRANSACTIONAL_ID, "transactional_id")
-_SEES_CLUSTER: Final = Ask(Operation.DESCRIBE)
 
 ASKS: Final[Mapping[str, tuple[Ask, ...]]] = MappingProxyType(
     {
@@ -60,25 +59,25 @@ ASKS: Final[Mapping[str, tuple[Ask, ...]]] = MappingProxyType(
         messages.InitProducerRequest.api: (_IN_TRANSACTION,),
         messages.JoinGroupRequest.api: (_READS_GROUP,),
         messages.LeaveGroupRequest.api: (_READS_GROUP,),
-        messages.MetricsRequest.api: (_SEES_CLUSTER,),
-        messages.SamplesRequest.api: (_SEES_CLUSTER,),
+        messages.MetricsRequest.api: (Ask(Operation.DESCRIBE),),
+        messages.SamplesRequest.api: (Ask(Operation.DESCRIBE),),
         messages.SyncGroupRequest.api: (_READS_GROUP,),
     }
 )
 """By api. A field that is None asks for nothing."""
 
+_SEES_EACH: Final = Items(Operation.DESCRIBE, "partitions", "partitions")
+
 ITEMS: Final[Mapping[str, Items]] = MappingProxyType(
     {
         messages.AppendRequest.api: Items(Operation.WRITE, "partitions", "partitions", messages.AppendResult),
         messages.CommitOffsetsRequest.api: Items(Operation.READ, "offsets", "offsets", messages.CommitOffsetResult),
-        messages.CommittedOffsetsRequest.api: Items(
-            Operation.DESCRIBE, "partitions", "offsets", messages.CommittedOffset
-        ),
+        messages.CommittedOffsetsRequest.api: _SEES_EACH._replace(answered="offsets", result=messages.CommittedOffset),
         messages.ExtendTransactionRequest.api: Items(Operation.WRITE),
         messages.FetchRequest.api: Items(Operation.READ, "partitions", "partitions", messages.FetchResult),
         messages.FlushRequest.api: Items(Operation.WRITE, "partitions", "partitions", messages.FlushResult),
-        messages.LagRequest.api: Items(Operation.DESCRIBE, "partitions", "partitions", messages.LagResult),
-        messages.OffsetsRequest.api: Items(Operation.DESCRIBE, "partitions", "partitions", messages.OffsetsResult),
+        messages.LagRequest.api: _SEES_EACH._replace(result=messages.LagResult),
+        messages.OffsetsRequest.api: _SEES_EACH._replace(result=messages.OffsetsResult),
         messages.TruncateRequest.api: Items(Operation.DELETE, "partitions", "partitions", messages.TruncateResult),
     }
 )
@@ -133,12 +132,8 @@ def admitted(broker: Broker, session: Session, request: Any) -> tuple[Any, Refus
     for operation, kind, field in ASKS.get(request.api, ()):
         if operation in ADMINISTRATIVE and not is_enforced:
             continue
-        error = None
-        if not field:
-            error = session.refusal(operation, kind)
-        elif (name := getattr(request, field)) is not None:
-            error = session.refusal(operation, kind, name)
-        if error is not None:
+        name = getattr(request, field) if field else CLUSTER
+        if name is not None and (error := session.refusal(operation, kind, name)) is not None:
             raise error
     if is_enforced:
         _check_more(session, request)

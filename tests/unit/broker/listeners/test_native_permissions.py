@@ -26,14 +26,14 @@ Granted = tuple[Operation, Kind, str]
 
 @pytest.fixture
 async def served() -> AsyncIterator[Listening]:
-    async with real(ENFORCED, "super.users=User:admin", topics=("commits", "other")) as served:
-        async with trio.open_nursery() as tasks:
-            tasks.start_soon(served.broker.groups.run)
-            tasks.start_soon(served.broker.transactions.run)
-            await wait_all_tasks_blocked()
-            yield served
-            await served.close_peers()
-            tasks.cancel_scope.cancel()
+    made = real(ENFORCED, "super.users=User:admin", topics=("commits", "other"))
+    async with made as served, trio.open_nursery() as tasks:
+        tasks.start_soon(served.broker.groups.run)
+        tasks.start_soon(served.broker.transactions.run)
+        await wait_all_tasks_blocked()
+        yield served
+        await served.close_peers()
+        tasks.cancel_scope.cancel()
 
 
 @pytest.fixture
