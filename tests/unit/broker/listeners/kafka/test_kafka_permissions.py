@@ -191,3 +191,20 @@ async def test_a_topic_and_the_broker_are_altered_by_one_request_for_whom_rules_
         allow(served, (Operation.ALTER_CONFIGS, *allowed))
         answer: Any = await peer.ask(cls(resources=resources, validate_only=True), 1)
         assert [each.error_code for each in answer.responses] == codes
+
+
+async def test_a_share_fetch_that_repeats_is_asked_anew_when_rules_change(served: KafkaServed, peer: KafkaPeer) -> None:
+    """Of a group that has no share partitions, which is told to those alone who may read the topic."""
+    cls = messages.ShareFetchRequest
+    topic = cls.FetchTopic(topic_id=served.id_of("plain"), partitions=[cls.FetchPartition(partition_index=0)])
+    allow(served, GROUP, READ)
+    epoch = 0
+    for rules, expected in (([GROUP, READ], 3), ([GROUP], 29), ([GROUP, READ], 3)):
+        allow(served, *rules)
+        for _ in range(ROUNDS):
+            asked = cls(group_id="group", member_id="member", share_session_epoch=epoch, max_records=1, max_bytes=1000)
+            asked.topics = [] if epoch else [topic]
+            assert _codes(await peer.ask(asked, 2)) == {expected}
+            epoch += 1
+    allow(served, READ)
+    assert (await peer.ask(asked, 2)).error_code == 30
