@@ -25,6 +25,8 @@ _COMMANDS: Final = {
     "queue": "List, describe, alter and peek into queues, redrive dead letters.",
     "transaction": "List, describe and abort transactions.",
     "user": "Add, list and delete accounts, and change their passwords.",
+    "acl": "List, add, delete and check permissions, and put them in force.",
+    "quota": "List, set and take back quotas of clients.",
     "explain": "Explain a seek, why a segment is kept, where a setting is from.",
     "load": "Put load on a broker, and measure throughput and latency.",
     "mirror": "Copy topics live to an Apache Kafka, or from one.",

@@ -18,6 +18,7 @@ from seglog_broker.listeners.sending import flush
 from seglog_broker.runtime.metrics import UNKNOWN
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_protocol import errors, messages
+from seglog_protocol.access import Kind, Operation
 from seglog_protocol.frames import PREFIX, Frame, FrameReader
 from seglog_protocol.messages.base import INT32_MAX
 
@@ -136,7 +137,9 @@ async def reply_to(broker: Broker, connection: Connection, request: messages.Hel
         )
     connection.usage.client_id = request.client
     principal = None if session.principal == ANONYMOUS else session.principal
-    return msgspec.structs.replace(broker.hello(await broker.find_problems()), principal=principal)
+    hides = broker.authority.is_enforced and not session.sees(Operation.DESCRIBE, Kind.CLUSTER)  # problems name topics
+    reply = broker.hello([] if hides else await broker.find_problems())
+    return msgspec.structs.replace(reply, principal=principal, log_dir="" if hides else reply.log_dir)
 
 
 def _first_request(

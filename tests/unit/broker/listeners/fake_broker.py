@@ -31,6 +31,7 @@ from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.runtime.usage_buckets import UsageBuckets
 from seglog_broker.security.authority import Authority
 from seglog_broker.storage.directory.accounts import AccountStore
+from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import File
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -167,7 +168,7 @@ class FakeBroker:
         self.authority = Authority(self.config, Rules())
         self.directory = SimpleNamespace(accounts=AccountStore(ForgetfulFileSystem(), "/accounts.json"))
         self.metrics = Metrics()
-        self.clock = ManualClock()
+        self.clock: Clock = ManualClock()
         self.usage_buckets = UsageBuckets(self.live_config, self.metrics)
         self.connection_limits = ConnectionLimits(self.live_config, self.metrics, self.usage_buckets)
         self.transfers = Transfers()

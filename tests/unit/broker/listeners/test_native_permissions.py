@@ -162,6 +162,13 @@ async def test_what_one_may_not_describe_is_left_out(served: Listening, peer: Pe
     assert [each["topic"] for each in committed["offsets"]] == ["other"]
 
 
+async def test_the_broker_introduces_itself_with_its_problems_to_who_may_describe_it(served: Listening) -> None:
+    for allowed in ([], [(Operation.DESCRIBE, Kind.CLUSTER, CLUSTER)]):
+        allow(served, *allowed)
+        answer = await (await served.connect()).ask(1, messages.HelloRequest("seglog", "c"))
+        assert bool(answer.get("log_dir")) == bool(allowed)
+
+
 def test_every_request_asks_for_something_or_is_for_everyone() -> None:
     everyone = {"authenticate", "cancel", "hello", "kafka"}
     hide = {"list_groups", "topics", "transactions"}

@@ -127,8 +127,9 @@ def test_a_refusal_that_is_repeated_is_told_once_a_minute_with_how_often() -> No
 
 def test_the_newest_of_what_is_noted_are_known() -> None:
     authority = enforcing()
+    use = Use(ANN, Operation.READ, Kind.TOPIC, "")
     for number in range(NOTED_MAX + 2):
-        use = Use(ANN, Operation.READ, Kind.TOPIC, f"t{number}")
+        use = use._replace(name=f"t{number}")
         authority.note_use(use, HERE, number)
         told = authority.note_refusal(use, number // NOTED_MAX)
         assert told == (0 if number < NOTED_MAX else None)

@@ -1,0 +1,142 @@
+"""Conversations about permissions (ACLs) and quotas, in Kafka's own requests."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from seglog.core.conversations import Conversation, pages
+from seglog.core.kafka_requests import ask_kafka, check_kafka
+from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule, RuleFilter
+from seglog_protocol.kafka import messages
+
+SWITCH: Final = "authorizer.class.name"
+"""The broker key by which rules are in force: the name of Kafka's authorizer, or none."""
+
+AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+EVERY_BROKER: Final = ""
+"""The name of the settings of all brokers."""
+
+Entity = Mapping[str, str | None]
+"""Names by type (``user``, ``client-id``, ``ip``); None is for all without a quota of their own."""
+
+_ACLS, _QUOTAS, _CONFIGS = 3, 1, 1  # versions
+_BROKER: Final = 4  # among what has a configuration
+_PER_REQUEST: Final = 1_000
+_ANY_ENTITY: Final = 2
+
+
+def list_rules(wanted: RuleFilter) -> Conversation[list[Rule]]:
+    """The rules that a filter asks for. Raises AuthorizationError, InvalidRequestError."""
+    response = yield from ask_kafka(messages.DescribeAclsRequest(**_asked(wanted)), _ACLS, is_repeatable=True)
+    check_kafka(response.error_code, response.error_message, "the rules")
+    return [
+        _rule(found.resource_type, found.pattern_type, found.resource_name, acl)
+        for found in response.resources
+        for acl in found.acls
+    ]
+
+
+def create_rules(rules: Sequence[Rule]) -> Conversation[None]:
+    """Make rules; those that are there already stay. Raises the error of the first that cannot be made."""
+    cls = messages.CreateAclsRequest
+    for some in pages(rules, _PER_REQUEST):
+        creations = [
+            cls.AclCreation(
+                resource_type=rule.kind,
+                resource_name=rule.name,
+                resource_pattern_type=rule.pattern,
+                principal=rule.principal,
+                host=rule.host,
+                operation=rule.operation,
+                permission_type=rule.permission,
+            )
+            for rule in some
+        ]
+        response = yield from ask_kafka(cls(creations=creations), _ACLS, is_repeatable=True)
+        for rule, result in zip(some, response.results, strict=True):
+            check_kafka(result.error_code, result.error_message, f"the rule {rule}")
+
+
+def delete_rules(rules: Sequence[Rule]) -> Conversation[list[Rule]]:
+    """Delete rules; returns those that were there."""
+    cls = messages.DeleteAclsRequest
+    gone: list[Rule] = []
+    for some in pages(rules, _PER_REQUEST):
+        filters = [cls.DeleteAclsFilter(**_asked(RuleFilter(*rule))) for rule in some]
+        response = yield from ask_kafka(cls(filters=filters), _ACLS)
+        for result in response.filter_results:
+            check_kafka(result.error_code, result.error_message, "the rules")
+            for found in result.matching_acls:
+                check_kafka(found.error_code, found.error_message, "a rule")
+                gone.append(_rule(found.resource_type, found.pattern_type, found.resource_name, found))
+    return gone
+
+
+def enforce_rules(*, is_on: bool) -> Conversation[None]:
+    """Put rules in force from now on, also over restarts, or go back to what the broker's file says."""
+    cls = messages.IncrementalAlterConfigsRequest
+    config = cls.AlterableConfig(name=SWITCH, config_operation=not is_on, value=AUTHORIZER if is_on else None)
+    resource = cls.AlterConfigsResource(resource_type=_BROKER, resource_name=EVERY_BROKER, configs=[config])
+    response = yield from ask_kafka(cls(resources=[resource]), _CONFIGS)
+    for result in response.responses:
+        check_kafka(result.error_code, result.error_message, f"the broker's {SWITCH}", key=SWITCH)
+
+
+def list_quotas() -> Conversation[list[tuple[Entity, Mapping[str, float]]]]:
+    """All quotas of clients, by whom they are for. Raises AuthorizationError."""
+    cls = messages.DescribeClientQuotasRequest
+    found: list[tuple[Entity, Mapping[str, float]]] = []
+    for kinds in (("user",), ("client-id",), ("user", "client-id"), ("ip",)):
+        components = [cls.ComponentData(entity_type=kind, match_type=_ANY_ENTITY, match=None) for kind in kinds]
+        response = yield from ask_kafka(cls(components=components, strict=True), _QUOTAS, is_repeatable=True)
+        check_kafka(response.error_code, response.error_message, "the quotas")
+        found += [
+            (
+                {name.entity_type: name.entity_name for name in entry.entity},
+                {each.key: each.value for each in entry.values},
+            )
+            for entry in response.entries or ()
+        ]
+    return found
+
+
+def alter_quotas(entity: Entity, values: Mapping[str, float | None]) -> Conversation[None]:
+    """Set quotas of an entity; None takes one back. Raises InvalidRequestError, AuthorizationError."""
+    cls = messages.AlterClientQuotasRequest
+    entry = cls.EntryData(
+        entity=[cls.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+        ops=[cls.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()],
+    )
+    response = yield from ask_kafka(cls(entries=[entry]), _QUOTAS)
+    for result in response.entries:
+        check_kafka(result.error_code, result.error_message, "the quotas")
+
+
+def all_of(rules: Iterable[Rule], wanted: Iterable[RuleFilter]) -> list[Rule]:
+    """The rules that at least one of the filters asks for."""
+    filters = list(wanted)
+    return [rule for rule in rules if any(each.has(rule) for each in filters)]
+
+
+def _asked(wanted: RuleFilter) -> dict[str, Any]:
+    return {
+        "resource_type_filter": wanted.kind,
+        "resource_name_filter": wanted.name,
+        "pattern_type_filter": wanted.pattern,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }
+
+
+def _rule(kind: int, pattern: int, name: str, acl: Any) -> Rule:
+    return Rule(
+        Kind(kind),
+        PatternType(pattern),
+        name,
+        acl.principal,
+        acl.host,
+        Operation(acl.operation),
+        Permission(acl.permission_type),
+    )
