@@ -198,7 +198,7 @@ async def test_a_share_fetch_that_repeats_is_asked_anew_when_rules_change(served
     cls = messages.ShareFetchRequest
     topic = cls.FetchTopic(topic_id=served.id_of("plain"), partitions=[cls.FetchPartition(partition_index=0)])
     allow(served, GROUP, READ)
-    epoch = 0
+    epoch, asked = 0, cls()
     for rules, expected in (([GROUP, READ], 3), ([GROUP], 29), ([GROUP, READ], 3)):
         allow(served, *rules)
         for _ in range(ROUNDS):
