@@ -274,6 +274,10 @@ class Session:
         found = self._decisions.get((operation, kind, name)) if self._epoch == authority.epoch else None
         return self._decide((operation, kind, name)) if found is None else found
 
+    def sees_topics(self) -> Callable[[str], bool]:
+        """True of the topics that the client may describe, also when its connection has ended."""
+        return partial(self._authority.allows, self.principal, self._host, Operation.DESCRIBE, Kind.TOPIC)
+
     def _decided(self, key: tuple[Operation, Kind, str | None]) -> bool:
         """The decision, which is kept until rules change: the next one takes one look at a dictionary."""
         found = self._decisions.get(key) if self._epoch == self._authority.epoch else None

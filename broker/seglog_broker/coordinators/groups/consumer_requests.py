@@ -1,6 +1,6 @@
 """The request of members of the consumer protocol, and its result."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from seglog_broker.coordinators.client_patterns import PatternError
@@ -12,6 +12,14 @@ from seglog_protocol.errors import InvalidRequestError, UnsupportedAssignorError
 
 Matching = frozenset[str] | PatternError
 """The names of topics that a regular expression matches, or why it is not taken."""
+
+MaySee = Callable[[str], bool]
+"""True of the topics that a client may describe: no expression matches others for it."""
+
+
+def all_topics(_: str) -> bool:
+    """``MaySee`` of who may describe any topic."""
+    return True
 
 
 class ConsumerHeartbeat(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from seglog_broker.coordinators.client_patterns import PatternError
 from seglog_broker.coordinators.groups.assignors import Assignment
 from seglog_broker.coordinators.groups.consumer_records import MatchedTopics
-from seglog_broker.coordinators.groups.consumer_requests import Matching
+from seglog_broker.coordinators.groups.consumer_requests import Matching, MaySee
 from seglog_broker.coordinators.groups.consumer_state import ConsumerState
 from seglog_broker.coordinators.state_machine import Now
 from seglog_protocol.errors import InvalidRegularExpressionError
@@ -93,6 +93,8 @@ class TopicRegexes:
         self._pending: Final[dict[str, frozenset[str]]] = {}
         """Expressions that match other topics by now, which members do not read yet."""
         self._refreshed_ms: int | None = None
+        self.may_see: MaySee | None = None
+        """Of the member that was heard of last; None: of none since the start."""
 
     def __contains__(self, regex: str) -> bool:
         return regex in self._state.matched

@@ -19,6 +19,7 @@ from seglog_broker.coordinators.groups.classic import ClassicGroup
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
 from seglog_broker.coordinators.groups.consumer_classic import ClassicMembership
 from seglog_broker.coordinators.groups.consumer_member import JOINING_EPOCH
+from seglog_broker.coordinators.groups.consumer_requests import MaySee, all_topics
 from seglog_broker.coordinators.groups.group_memory import MEMBER_BYTES, Budget
 from seglog_broker.coordinators.groups.migration import downgraded, upgraded
 from seglog_broker.coordinators.groups.share import Initialize, ShareGroup
@@ -192,7 +193,7 @@ class MemberService(Service):
 
     _machines: GroupMachines
     _check: Callable[[str], None]  # raises what any request about a group would raise
-    _match: Callable[[str], Awaitable[consumer_requests.Matching]]  # a regular expression
+    _match: Callable[[str, MaySee], Awaitable[consumer_requests.Matching]]  # a regular expression
 
     def __post_init__(self) -> None:
         self._runtime = self._machines.runtime
@@ -285,18 +286,20 @@ class MemberService(Service):
     # --- The consumer protocol ----------------------------------------------------------------------------------------
 
     async def consumer_heartbeat(
-        self, group: str, request: consumer_requests.ConsumerHeartbeat
+        self, group: str, request: consumer_requests.ConsumerHeartbeat, may_see: MaySee = all_topics
     ) -> consumer_requests.HeartbeatResult:
         """A heartbeat of the consumer protocol, by which members also join and leave; returns when it is durable.
 
+        Regular expressions match topics of which ``may_see`` of the member that was heard of last is true.
         Raises the GroupError that tells the member what to do, or InvalidRequestError.
         """
         self._check(group)
         if request.regex and not self._has(group, request.regex):
             self._machines.check_memory(group, request.member_id, len(request.regex) + MEMBER_BYTES)
-            request = request._replace(matching=await self._match(request.regex))
+            request = request._replace(matching=await self._match(request.regex, may_see))
         self._machines.check_memory(group, request.member_id, request.size)
         known = await self._consumer(group, request)
+        known.regexes.may_see = may_see
         result = await self._runtime.in_steps(group, known.heartbeat(request, self._runtime.now()))
         await self._runtime.written(group)
         return result

@@ -12,7 +12,7 @@ import trio
 
 from seglog_broker.coordinators.client_patterns import ClientPattern, PatternError
 from seglog_broker.coordinators.groups.consumer import ConsumerGroup
-from seglog_broker.coordinators.groups.consumer_requests import Matching
+from seglog_broker.coordinators.groups.consumer_requests import Matching, MaySee
 from seglog_broker.coordinators.groups.service.machines import Group
 from seglog_broker.coordinators.groups.topics import Topics
 from seglog_broker.partitions.scheduler import Scheduler
@@ -40,7 +40,7 @@ class TopicMatching:
         self._restored: set[str] = set()
         self._wanted = trio.Event()
 
-    async def match_all(self, regex: str) -> Matching:
+    async def match_all(self, regex: str, may_see: MaySee) -> Matching:
         """The names that an expression matches when this returns, or why it is invalid."""
         seen: set[str] = set()
         found: set[str] = set()
@@ -51,7 +51,7 @@ class TopicMatching:
                 found |= await self._match(regex, names)
         except PatternError as error:
             return error
-        return frozenset(found.intersection(self._topics.names()))
+        return frozenset(filter(may_see, found.intersection(self._topics.names())))
 
     def note_topic(self, topic: str) -> None:
         """Match a topic that was created or deleted, soon."""
@@ -74,18 +74,24 @@ class TopicMatching:
             async for name in self._scheduler.spread(list(self._groups), GROUPS_A_TURN):
                 group = self._groups.get(name)
                 if group is not None and group.consumer is not None:
-                    await self._match_group(group.consumer, changed, found, is_restored=name in restored)
+                    await self._match_group(name, group.consumer, changed, found, is_restored=name in restored)
             await trio.sleep(PAUSE_SECONDS)
+            if self._restored:
+                self._wanted.set()
 
     async def _match_group(
-        self, group: ConsumerGroup, changed: set[str], found: dict[str, frozenset[str]], *, is_restored: bool
+        self, name: str, group: ConsumerGroup, changed: set[str], found: dict[str, frozenset[str]], *, is_restored: bool
     ) -> None:
         if not changed and not is_restored:
             return
+        may_see = group.regexes.may_see
         for regex in list(group.regexes):
+            if may_see is None:  # it is not known who asks, until a member is heard of or its session has ended
+                self._restored.add(name)
+                return
             await self._scheduler.turn()
             if is_restored:
-                matching = await self.match_all(regex)
+                matching = await self.match_all(regex, may_see)
                 if not isinstance(matching, PatternError):  # else it keeps what it had
                     group.regexes.note(regex, None, matching)
                 continue
@@ -94,7 +100,7 @@ class TopicMatching:
                     found[regex] = await self._match(regex, changed.intersection(self._topics.names()))
                 except PatternError:
                     continue
-            group.regexes.note(regex, changed, found[regex])
+            group.regexes.note(regex, changed, frozenset(filter(may_see, found[regex])))
 
     async def _match(self, regex: str, names: Iterable[str]) -> frozenset[str]:
         found = set()

@@ -291,6 +291,7 @@ async def consumer_group_heartbeat(
                 client_id=context.client_id or "",
                 client_host=context.client_address,
             ),
+            context.session.sees_topics(),
         )
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         code, why = group_failure(error, "ConsumerGroupHeartbeat")

@@ -11,6 +11,7 @@ from seglog_protocol.access import CLUSTER, Kind, Operation, PatternType, Permis
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.structs import Request
+from seglog_protocol.messages import CreateTopicRequest
 from tests.logs import batch
 from tests.unit.broker.listeners.kafka.kafka_peer import (
     NOW,
@@ -208,3 +209,13 @@ async def test_a_share_fetch_that_repeats_is_asked_anew_when_rules_change(served
             epoch += 1
     allow(served, READ)
     assert (await peer.ask(asked, 2)).error_code == 30
+
+
+async def test_an_expression_matches_what_its_member_may_describe(served: KafkaServed, peer: KafkaPeer) -> None:
+    await served.broker.create_topic(CreateTopicRequest("plain-hidden", 1))
+    allow(served, GROUP, (Operation.DESCRIBE, Kind.TOPIC, "plain"))
+    cls = messages.ConsumerGroupHeartbeatRequest
+    joins = cls(group_id="group", member_id="m", rebalance_timeout_ms=60_000, topic_partitions=[])
+    joins.subscribed_topic_regex = "plain.*"
+    answer = await peer.ask(joins, 1)
+    assert [each.topic_id for each in answer.assignment.topic_partitions] == [served.id_of("plain")]

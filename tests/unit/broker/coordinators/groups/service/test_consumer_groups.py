@@ -16,7 +16,7 @@ from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceTy
 from seglog_broker.coordinators.client_patterns import ClientPattern
 from seglog_broker.coordinators.groups.committed_offsets import Committer, OffsetToCommit
 from seglog_broker.coordinators.groups.consumer_protocol import assigned_partitions, subscribed_topics
-from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, HeartbeatResult
+from seglog_broker.coordinators.groups.consumer_requests import ConsumerHeartbeat, HeartbeatResult, all_topics
 from seglog_broker.coordinators.groups.service.topic_matching import PATTERNS_MAX
 from seglog_broker.coordinators.groups.topics import id_bytes
 from seglog_broker.engine.pending_appends import PendingAppends
@@ -192,7 +192,7 @@ async def refreshed(broker: Broker, group: str, epoch: int, member_id: str = "a"
 async def test_so_many_expressions_are_kept_as_they_were_read(broker: Broker) -> None:
     matching = broker.groups._matching
     for number in range(2 * PATTERNS_MAX):
-        await matching.match_all(f"t{number}.*")
+        await matching.match_all(f"t{number}.*", all_topics)
     assert matching._pattern.cache_info().currsize == PATTERNS_MAX
 
 
@@ -211,7 +211,30 @@ async def test_after_a_restart_topics_of_meanwhile_are_found(fs: ForgetfulFileSy
     joined = await broker.groups.consumer_heartbeat("g", joins("fruit-.*"))
     await make(broker, "fruit-2")
     async with running(fs.found_after(POWER_LOSS)) as again:
+        await again.groups.consumer_heartbeat("g", ConsumerHeartbeat("a", joined.member_epoch))  # for whom
         assert await refreshed(again, "g", joined.member_epoch) == ["fruit-1", "fruit-2"]
+
+
+async def test_topics_that_a_member_may_not_see_are_none_of_its_group(fs: ForgetfulFileSystem, broker: Broker) -> None:
+    """Those that are there, that come later, and that are found after a restart, when a member is heard of."""
+
+    def may_see(topic: str) -> bool:
+        return not topic.endswith("hidden")
+
+    await make(broker, "fruit-1", "fruit-hidden")
+    joined = await broker.groups.consumer_heartbeat("g", joins("fruit-.*"), may_see)
+    assert read_by(broker, "g") == ["fruit-1"]
+    await make(broker, "fruit-2", "fruit-2-hidden")
+    await trio.sleep(11)
+    joined = await broker.groups.consumer_heartbeat("g", ConsumerHeartbeat("a", joined.member_epoch), may_see)
+    assert read_by(broker, "g") == ["fruit-1", "fruit-2"]
+    await make(broker, "fruit-3", "fruit-3-hidden")
+    async with running(fs.found_after(POWER_LOSS)) as again:
+        await trio.sleep(3)
+        for _ in range(2):
+            joined = await again.groups.consumer_heartbeat("g", ConsumerHeartbeat("a", joined.member_epoch), may_see)
+            await trio.sleep(11)
+        assert read_by(again, "g") == ["fruit-1", "fruit-2", "fruit-3"]
 
 
 async def test_many_expressions_meet_a_new_topic_in_turns_and_each_once(broker: Broker) -> None:
