@@ -22,11 +22,14 @@ def assign_simple(
     for member in members:
         read, assigned = subscribers[member].topics, subscribers[member].assigned
         held[member] = kept = {}
-        for topic in sorted(read & assigned.keys() & partitions.keys()):
-            kept[topic] = set(assigned[topic] & partitions[topic])
+        for topic in sorted(assigned):  # which it mostly is already
+            if topic in read and topic in partitions:
+                kept[topic] = set(assigned[topic] & partitions[topic])
             if pace.is_due(1 + len(assigned[topic])):
                 yield
     read = frozenset[bytes]().union(*(subscriber.topics for subscriber in subscribers.values()))
+    if pace.is_due(len(read)):
+        yield
     topics = sorted(topic for topic in read if partitions.get(topic))
     if len({subscriber.topics for subscriber in subscribers.values()}) == 1:
         yield from _share_out(topics, partitions, members, held)
