@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.interop.peer import kafka_script
+from tests.interop.peer import KAFKA_VERSION, kafka_script
 
 
 class Tools:
-    """Kafka's own tools, as processes, that speak to a port."""
+    """Kafka's own tools of a version, as processes, that speak to a port; they log in as the file ``account`` says."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, version: str = KAFKA_VERSION, account: Path | None = None) -> None:
         self._script = kafka_script()
-        self._server = ("--bootstrap-server", f"127.0.0.1:{port}")
+        self._version = version
+        account_given = () if account is None else ("--command-config", str(account))
+        self._server = ("--bootstrap-server", f"127.0.0.1:{port}", *account_given)
 
-    def run(self, *tool: str, arguments: tuple[str, ...] = (), stdin: str = "", fails: bool = False) -> str:
+    def run(self, *tool: str, arguments: tuple[str, ...] = (), stdin: str = "", fails: bool | None = False) -> str:
         """What it prints; ``tool`` is a verb of the script, or ``run`` and a class of ``org.apache.kafka.tools``.
 
-        Its errors, too, where it ``fails``.
+        Its errors, too, where it ``fails``, or where that is None: then it may end either way.
         """
         if tool[0] == "run":
             tool = ("run", f"org.apache.kafka.tools.{tool[1]}")
@@ -29,12 +31,12 @@ class Tools:
             input=stdin,
             capture_output=True,
             text=True,
-            env=os.environ | {"KAFKA_TOOL_HEAP": "-Xmx128m"},
+            env=os.environ | {"KAFKA_TOOL_HEAP": "-Xmx128m", "KAFKA_VERSION": self._version},
             timeout=300,
             check=False,
         )
-        assert (done.returncode != 0) == fails, f"{tool} {arguments}: {done.stdout} {done.stderr[-2000:]}"
-        return done.stdout + (done.stderr if fails else "")
+        assert fails in {None, done.returncode != 0}, f"{tool} {arguments}: {done.stdout} {done.stderr[-2000:]}"
+        return done.stdout + ("" if fails is False else done.stderr)
 
 
 _TIME: Final = r"(?:CreateTime|LogAppendTime): -?\d+"

@@ -5,35 +5,24 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 import pytest
 
-from seglog_broker.accounts.commands import locked_accounts
 from seglog_broker.listeners.kafka.apis import APIS
-from seglog_broker.security.credentials import ITERATIONS_MIN, from_password
-from seglog_broker.storage.directory.accounts import Change
-from seglog_broker.storage.io.filesystem import PosixFileSystem
+from tests.interop.kafka_access_brokers import daemon_with
 from tests.interop.kafka_access_cases import (
-    ADMIN,
-    ANONYMOUS,
     ANSWERS,
     ASKED,
     NOT_ASKED,
     OPEN_TO_ALL,
     RUNS,
-    Ports,
     answers,
-    password,
     ungrouped,
 )
 from tests.interop.kafka_access_differences import DIFFERENCES
 from tests.interop.kafka_access_rules import PRINCIPALS, WITHOUT_CLUSTER
 from tests.interop.kafka_cases import kept
 from tests.interop.kafka_wire import Plain
-from tests.processes import daemon
-
-MECHANISM: Final = "SCRAM-SHA-256"
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +33,7 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     found = {}
     for title, principals, settings in RUNS:
         directory = tmp_path_factory.mktemp("access") / "data"
-        directory.mkdir()
-        with locked_accounts(PosixFileSystem(), str(directory)) as accounts:
-            accounts.change(
-                Change(name, MECHANISM, from_password(MECHANISM, password(name), ITERATIONS_MIN))
-                for name in {ADMIN, *principals} - {ANONYMOUS}
-            )
-        listeners = "listeners=PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
-        told = (listeners, "sasl.enabled.mechanisms=PLAIN", *settings)
-        with daemon(directory, *(flag for setting in told for flag in ("--set", setting))) as running:
-            (ready,) = [event for event in running.logged if event["event"] == "broker_ready"]
-            ports = Ports(*(int(address.rsplit(":", 1)[1]) for address in ready["kafka"].split(",")))
+        with daemon_with(directory, principals, *settings) as (running, ports):
             for name, by_principal in answers(ports, principals, apis).items():
                 found[f"{title}{name}"] = json.loads(json.dumps(by_principal))
             assert "Traceback" not in running.log_text()
