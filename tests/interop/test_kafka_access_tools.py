@@ -53,7 +53,6 @@ CONFIGS: Final = (
     f"--alter {_CLIENT} --add-config consumer_byte_rate=2048.5",
     f"--alter {_CLIENT} --add-config producer_byte_rate=0",
     "--describe --entity-type users --entity-type clients",
-    "--describe --entity-type users",
     "--describe --entity-type ips",
     f"--alter {_USER} --delete-config producer_byte_rate",
     f"--describe {_USER}",
@@ -87,16 +86,16 @@ def test_kafkas_tools_print_what_they_print_of_a_kafka(brokers: tuple[int, int],
     configs: tuple[str, ...] = ("configs",)
     refused = (ACLS[0], ACLS[-1], "--remove --force --topic *")
     asked = [
-        *((of_admin, acls, line) for line in ACLS),
         *((of_other, acls, line) for line in refused),
-        *((of_admin, configs, line) for line in CONFIGS),
         *((of_other, configs, line) for line in (CONFIGS[0], CONFIGS[-1])),
+        *((of_admin, acls, line) for line in ACLS),
+        *((of_admin, configs, line) for line in CONFIGS),
     ]
 
     def told(login: Path, tool: tuple[str, ...], line: str, port: int) -> list[str]:
         printed = Tools(port, version, login).run(*tool, arguments=tuple(line.split()), fails=None)
         lines = re.sub(r"(AuthorizationException:).*", r"\1", printed).replace(str(port), "PORT").splitlines()
-        return sorted(each for each in lines if not each.startswith("\tat "))  # of sets, in no order
+        return sorted(each for each in lines if not each.startswith("\tat "))  # Java's sets have no order
 
     for each in asked:
         with ThreadPoolExecutor() as at_once:
