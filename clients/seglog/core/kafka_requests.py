@@ -30,6 +30,9 @@ _RETRIABLE: Final = frozenset(
 """Codes that Kafka's clients try again, beside those whose errors say so themselves."""
 
 
+_UNSAID: Final = "authorization failed."
+"""The end of Kafka's sentences about a refusal, which say no more than their codes."""
+
 _NAMES: Final[Mapping[int, str]] = {code.value: code.name for code in ErrorCode}
 _BY_KAFKAS_NAME: Final = {kind.kafka_name: kind for kind in reversed(errors.WIRE_ERRORS) if kind.kafka_name}
 
@@ -61,6 +64,8 @@ def kafka_error(code: int, message: str | None, told: str, **facts: errors.Fact)
     name = _NAMES.get(code, str(code))
     kind = errors.BY_CODE.get(name) or _BY_KAFKAS_NAME.get(name, errors.UnknownCodeError)
     sentence = message or f"{told}: {name}"
+    if issubclass(kind, errors.AuthorizationError) and (message or _UNSAID).endswith(_UNSAID):
+        sentence = f"{told}: this account may not do that ({name}); who administers the broker can allow it"
     if kind is errors.UnknownCodeError:
         facts |= {"wire_code": name}
     error = kind(sentence, **{fact: facts[fact] for fact in facts.keys() & errors.promised_facts(kind)})

@@ -37,6 +37,16 @@ def take(queue: seglog.Queue, count: int) -> list[seglog.Job]:
     return [job for job in jobs if job is not None]
 
 
+def test_the_numbers_of_a_queue_are_those_of_all_its_partitions(client: seglog.Client, said: Said) -> None:
+    client.create_topic("pairs", 2)
+    with client.producer("pairs") as producer:
+        for partition in range(2):
+            producer.send("job", partition=partition)
+    with client.queue("pairs", group="workers", start="earliest", prefetch=0) as queue:
+        assert len(take(queue, 2)) == 2
+        assert said(OK, "queue", "list").splitlines()[1].split() == ["workers", "Stable", "0", "2", "0", "0"]
+
+
 def test_queues_are_listed_and_described(client: seglog.Client, said: Said) -> None:
     assert said(OK, "queue", "list") == ""
     with client.queue("jobs", group="workers", start="earliest", prefetch=0) as queue:
