@@ -61,9 +61,14 @@ def _principal(name: str) -> str:
 
 
 def _pattern(kind: Kind, name: str) -> tuple[Kind, PatternType, str]:
-    """A resource as it is typed: a name, or the beginning of names with ``*`` behind it; ``*`` alone is all names."""
+    """A resource as it is typed: a name, or the beginning of names with ``*`` behind it; ``*`` alone is all names.
+
+    Raises UsageError for a topic that there cannot be.
+    """
     if kind is Kind.CLUSTER:
         return kind, PatternType.LITERAL, CLUSTER
+    if kind is Kind.TOPIC and ANY_NAME in name[:-1]:
+        raise UsageError(f"no topic is named {name!r}: * stands at the end alone")
     if name.endswith(ANY_NAME) and name != ANY_NAME:
         return kind, PatternType.PREFIXED, name[:-1]
     return kind, PatternType.LITERAL, name
@@ -113,7 +118,9 @@ def _rules(options: Options) -> list[Rule]:
     for kind, pattern, name in resources:
         operations = _operations(options, kind)
         if not operations:
-            raise UsageError(f"the {_WORDS[kind]} {name} has no operation: --produce, --consume or --operation NAME")
+            chosen = [word for word, there in (("--produce", _PRODUCE), ("--consume", _CONSUME)) if kind in there]
+            which = " or ".join([*chosen, "--operation NAME"])
+            raise UsageError(f"what is it that may be done with the {_WORDS[kind]} {name}? Say {which}")
         rules += [
             Rule(kind, pattern, name, _principal(user), host, operation, _permission(options))
             for user in options.for_user
@@ -124,11 +131,16 @@ def _rules(options: Options) -> list[Rule]:
 
 
 def _filters(options: Options) -> Iterator[RuleFilter]:
-    """Filters for what was typed; each option that is not given stands for anything."""
-    anything: list[tuple[Kind, PatternType, str | None]] = [(Kind.ANY, PatternType.ANY, None)]
+    """Filters for what was typed; each option that is not given stands for anything.
+
+    ``--produce`` and ``--consume`` stand for nothing with resources of a kind that they do not speak of.
+    """
+    programs = options.produce or options.consume
+    kinds = [*_PRODUCE, Kind.GROUP] if programs else [Kind.ANY]
+    anything: list[tuple[Kind, PatternType, str | None]] = [(kind, PatternType.ANY, None) for kind in kinds]
     for kind, pattern, name in _resources(options) or anything:
         asked = _operations(options, kind) if kind is not Kind.ANY else [Operation[each] for each in options.operation]
-        for operation in asked or [Operation.ANY]:
+        for operation in asked or ([] if programs else [Operation.ANY]):
             for user in options.for_user or [None]:
                 for host in options.host or [None]:
                     principal = None if user is None else _principal(user)
@@ -143,7 +155,16 @@ def _found(client: "Client", options: Options) -> list[Rule]:
     """The rules that the options ask for."""
     from seglog.core.access import all_of, list_rules
 
-    return all_of(client.converse(list_rules(RuleFilter())), _filters(options))
+    rules = all_of(client.converse(list_rules(RuleFilter())), _filters(options))
+    if not rules:
+        warn("note: there is no such rule" if _is_narrowed(options) else "note: there are no rules")
+    return rules
+
+
+def _is_narrowed(options: Options) -> bool:
+    """True where an option says of which rules the command speaks."""
+    said = (options.for_user, options.host, options.operation, options.produce, options.consume, options.deny)
+    return bool(_resources(options) or any(said))
 
 
 def _list(client: "Client", options: Options) -> int:
@@ -168,6 +189,12 @@ def _resource(rule: Rule) -> str:
     """The resource of a rule, as ``check`` takes it, with ``*`` behind the beginning of names."""
     name = "" if rule.kind is Kind.CLUSTER else f":{rule.name}{'*' if rule.pattern is PatternType.PREFIXED else ''}"
     return f"{_WORDS.get(rule.kind, rule.kind.name.lower())}{name}"
+
+
+def _typed(kind: str, name: str) -> str:
+    """A resource of the broker's own words, as ``check`` takes it."""
+    word = kind.lower().replace("_", "-")
+    return word if kind == Kind.CLUSTER.name else f"{word}:{name}"
 
 
 def _to_json(rule: Rule) -> dict[str, str]:
@@ -195,10 +222,10 @@ def _add(client: "Client", options: Options) -> int:
 def _remove(client: "Client", options: Options) -> int:
     from seglog.core.access import delete_rules
 
-    if not any((_resources(options), options.for_user, options.host, options.operation, options.deny)):
+    if not _is_narrowed(options):
         raise UsageError("say which rules: by --user, --topic, --group, --transactional-id, --cluster, --host, --deny")
     rules = _found(client, options)
-    if not is_confirmed(options, lambda: f"Delete {count_of(len(rules), 'rule')}?"):
+    if rules and not is_confirmed(options, lambda: f"Delete {count_of(len(rules), 'rule')}?"):
         warn("no rule is deleted")
         return FAILED
     return _shown(options, client.converse(delete_rules(rules)))
@@ -251,10 +278,11 @@ def _enable(client: "Client", options: Options) -> int:
     if options.yes:
         client.converse(enforce_rules(is_on=True))
         return answer(options, {"enforced": True, "refused": shown}, "rules are in force")
-    if refused and not options.json:
-        warn("no rule allows what these have done lately:")
-    rows = [(named(each.principal), each.operation, each.resource.lower(), named(each.name)) for each in refused]
-    answer_table(options, shown, ("WHO", "OPERATION", "RESOURCE", "NAME"), rows)
+    if not options.json:
+        whom = "no rule allows what these have done lately:" if refused else "rules allow all that was done lately"
+        warn(whom)
+    rows = [(named(each.principal), each.operation, named(_typed(each.resource, each.name))) for each in refused]
+    answer_table(options, shown, ("WHO", "OPERATION", "RESOURCE"), rows)
     warn("nothing is changed: `seglog acl enable --yes` puts rules in force")
     return FAILED
 
@@ -262,6 +290,8 @@ def _enable(client: "Client", options: Options) -> int:
 def _disable(client: "Client", options: Options) -> int:
     from seglog.core.access import enforce_rules
 
+    if not _is_enforced(client.describe_broker()):
+        return answer(options, {"enforced": False}, "rules are not in force")
     if not is_confirmed(options, lambda: "Let everybody produce and consume, whatever rules say?"):
         warn("rules stay in force")
         return FAILED

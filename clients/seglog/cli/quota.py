@@ -39,7 +39,7 @@ def _list(client: "Client", options: Options) -> int:
         (
             *(named(_DEFAULT if name is None else name) if kind in entity else "-" for kind, name in _names(entity)),
             key,
-            f"{value:g}",
+            f"{value:.15g}",
         )
         for entity, values in found
         for key, value in sorted(values.items())

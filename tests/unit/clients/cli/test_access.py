@@ -61,7 +61,7 @@ def test_two_teams_share_a_broker_and_neither_reaches_the_other(broker: Broker, 
         producer.send("1")  # as long as rules are not in force
     refused = said(FAILED, "acl", "enable")
     assert "User:ann" in refused
-    assert "bills" in refused
+    assert "topic:bills" in refused
     assert "nothing is changed" in refused
     assert "rules are in force" in said(OK, "acl", "enable", "--yes")
     with connected(broker, "ann") as ann:
@@ -95,8 +95,32 @@ def test_rules_are_listed_checked_and_removed(broker: Broker, said: Said) -> Non
     assert "the rule DENY READ" in said(FAILED, "acl", "check", "ann", "READ", "topic:orders-secret")
     assert "no rule allows it" in said(FAILED, "acl", "check", "bob", "READ", "topic:orders-1")
     assert "super.users" in said(OK, "acl", "check", "admin", "ALTER", "cluster")
+    assert "there is no such rule" in said(OK, "acl", "remove", "--user", "ann", "--group", "g", "--produce", "--yes")
+    said(OK, "acl", "remove", "--user", "ann", "--produce", "--yes")
+    assert [each["operation"] for each in json.loads(said(OK, "acl", "list", "--user", "ann", "--json"))] == ["READ"]
     said(OK, "acl", "remove", "--user", "ann", "--yes")
     assert len(json.loads(said(OK, "acl", "list", "--json"))) == 1
+
+
+def test_queues_have_no_numbers_for_who_may_not_see_metrics_and_a_sentence_for_who_may_not_work(
+    broker: Broker, said: Said, tmp_path: Path
+) -> None:
+    said(OK, "acl", "add", "--user", "bob", "--group", "workers", "--topic", "jobs", "--consume")
+    said(OK, "acl", "enable", "--yes")
+    with connected(broker, "admin") as admin:
+        admin.create_topic("jobs", 1)
+    with connected(broker, "bob") as bob, bob.queue("jobs", group="workers", prefetch=0) as queue:
+        assert queue.get(0) is None
+        (tmp_path / "password").write_text(PASSWORDS["bob"])
+        shown = said(OK, "--user", "bob", "queue", "list")
+    assert shown.splitlines()[1].split() == ["workers", "Stable", "-", "-", "-", "-"]
+    assert "there are no numbers: User:bob may not DESCRIBE CLUSTER" in shown
+    with (
+        connected(broker, "bob") as bob,
+        bob.queue("jobs", group="theirs", prefetch=0) as queue,
+        pytest.raises(GroupAuthorizationError, match="queue theirs: this account may not do that"),
+    ):
+        queue.get(600)
 
 
 def test_rules_stay_in_force_when_the_last_one_is_deleted_and_over_a_restart(broker: Broker, said: Said) -> None:
@@ -114,8 +138,12 @@ def test_rules_that_say_too_little_or_what_there_is_not_are_refused(said: Said) 
     for options, sentence in (
         (("--topic", "t", "--consume"), "--user says for whom"),
         (("--user", "ann", "--consume"), "say for what the rule is"),
-        (("--user", "ann", "--topic", "t"), "has no operation"),
+        (
+            ("--user", "ann", "--topic", "t"),
+            "with the topic t? Say --produce or --consume or --operation",
+        ),
         (("--user", "ann", "--group", "g", "--operation", "write"), "there is no WRITE of a group"),
+        (("--user", "ann", "--topic", "or*ders", "--consume"), "* stands at the end alone"),
     ):
         assert sentence in said(USAGE, "acl", "add", *options)
 
@@ -126,7 +154,7 @@ def test_quotas_are_set_listed_and_taken_back(broker: Broker, said: Said) -> Non
     titles, *rows = said(OK, "quota", "list").splitlines()
     assert titles.split("  ")[0] == "USER"
     assert [row.split() for row in rows] == [
-        ["ann", "-", "-", "producer_byte_rate", "1e+06"],
+        ["ann", "-", "-", "producer_byte_rate", "1000000"],
         ["ann", "-", "-", "request_percentage", "20"],
         ["(default)", "loader", "-", "consumer_byte_rate", "1000"],
     ]
