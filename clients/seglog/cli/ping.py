@@ -60,9 +60,11 @@ def _print(broker: "HelloReply", server: str) -> None:
     if broker.read_only_until_room:
         recovery += f"{broker.read_only_until_room} of them read-only until there is room on the disk, "
     problems = count_of(len(broker.problems), "problem") if broker.problems else "no problems"
+    if not (broker.problems or broker.log_dir):  # both are kept from this account: problems name topics
+        problems = "problems are shown to who may DESCRIBE the cluster"
     partitions = count_of(broker.partitions, "partition")
     print_line(f"{broker.broker} at {server}, up {duration_of(broker.uptime_ms)}, {partitions}, {recovery}{problems}")
-    print_line(f"data in {broker.log_dir or '?'}, cluster id {broker.cluster_id or '?'}")
+    print_line(f"{f'data in {broker.log_dir}, ' if broker.log_dir else ''}cluster id {broker.cluster_id or '?'}")
     for problem in broker.problems:
         print_line(f"problem: {printable(problem)}", fg="red")
 

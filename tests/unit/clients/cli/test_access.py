@@ -113,6 +113,7 @@ def test_queues_have_no_numbers_for_who_may_not_see_metrics_and_a_sentence_for_w
         assert queue.get(0) is None
         (tmp_path / "password").write_text(PASSWORDS["bob"])
         shown = said(OK, "--user", "bob", "queue", "list")
+        assert "problems are shown to who may DESCRIBE the cluster" in said(OK, "--user", "bob", "ping")
     assert shown.splitlines()[1].split() == ["workers", "Stable", "-", "-", "-", "-"]
     assert "there are no numbers: User:bob may not DESCRIBE CLUSTER" in shown
     with (
