@@ -397,6 +397,13 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         _graph("Refused for want of a right", "ops", (_rate("seglog_authorization_refusals_total"), "{{instance}}")),
         _graph(
+            "Held back by quotas",
+            "short",
+            (f"sum by (quota) ({_rate('seglog_quota_throttles_total')})", "{{quota}} a second"),
+            (f"sum by (quota) ({_rate('seglog_quota_throttle_seconds_total')})", "{{quota}}, seconds a second"),
+            (_gauge("seglog_connections_muted"), "connections {{instance}}"),
+        ),
+        _graph(
             "The certificate ends in",
             "s",
             (f"{_gauge('seglog_certificate_expiry_timestamp_seconds')} - time()", "{{instance}}"),

@@ -71,9 +71,9 @@ def test_configuration_comes_from_file_environment_and_flags(tmp_path: Path) -> 
 def test_a_signal_stops_it_in_good_order(number: signal.Signals, tmp_path: Path) -> None:
     options = ("--http", "127.0.0.1:0", "--set", "seglog.disk.ballast.bytes=0")  # a ballast may be made meanwhile
     with watched(tmp_path / "data", *options) as (process, lines, logged):
-        assert [entry["event"] for entry in logged] == ["broker_starting", "broker_ready"]
+        assert [entry["event"] for entry in logged] == ["broker_starting", "access_mode", "broker_ready"]
         assert {"listen", "http", "topics", "partitions", "seconds"} <= logged[-1].keys()
-        assert {"version", "log_dir"} <= logged[-2].keys()
+        assert {"version", "log_dir"} <= logged[0].keys()
         with socket.create_connection(("127.0.0.1", port_of(logged[-1]))) as client:
             client.sendall(encode_frame(request_header(1, HelloRequest(PROTOCOL_NAME))))
             reader = FrameReader()
