@@ -157,6 +157,6 @@ def met_by_confluent_kafka(port: int) -> list[str]:
 
 
 def test_a_client_meets_what_it_meets_on_a_kafka(brokers: tuple[int, int]) -> None:
-    """Only the daemon is asked: a Kafka answers before a rule is in force, so what comes next differs at times."""
+    """The daemon alone is asked: of a Kafka the last poll found nothing at times, for a cause that is not known."""
     topic, group = "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"
     assert met_by_confluent_kafka(brokers[0]) == [f"['{topic}']", "[None]", group, topic, "b'v'"]
