@@ -111,6 +111,8 @@ def _rules(options: Options) -> list[Rule]:
         raise UsageError("--user says for whom the rule is; --user '*' is everybody")
     if not resources:
         raise UsageError("--topic, --group, --transactional-id or --cluster say for what the rule is")
+    for host in options.host:
+        _check_host(host)
     kinds = {kind for kind, _, _ in resources}
     if options.consume and kinds == {Kind.TOPIC}:
         warn("note: a consumer in a group needs --group NAME, too")
@@ -128,6 +130,18 @@ def _rules(options: Options) -> list[Rule]:
             for operation in operations
         ]
     return rules
+
+
+def _check_host(host: str) -> None:
+    """Raise UsageError for what no client's address can match."""
+    from ipaddress import ip_network
+
+    if host == ANY_NAME:
+        return
+    try:
+        ip_network(host, strict=False)
+    except ValueError:
+        raise UsageError(f"--host is an address, a network such as 10.1.0.0/16, or *, not {host!r}") from None
 
 
 def _filters(options: Options) -> Iterator[RuleFilter]:
@@ -214,6 +228,9 @@ def _add(client: "Client", options: Options) -> int:
 
     rules = _rules(options)
     client.converse(create_rules(rules))
+    accounts = {_principal(user.name) for user in client.users()} | {_principal(ANY_NAME), "User:ANONYMOUS"}
+    for principal in sorted({rule.principal for rule in rules} - accounts):
+        warn(f"note: there is no account of {printable(principal)}; by a token or certificate it needs none")
     if not _is_enforced(client.describe_broker()):
         warn("note: rules are not in force: `seglog acl enable` puts them in force")
     return _shown(options, rules)

@@ -6,7 +6,7 @@ import click
 
 from seglog.cli.arguments import Options
 from seglog.cli.commands import Group, Option, flag
-from seglog.cli.common import answer_table
+from seglog.cli.common import answer_table, warn
 from seglog.cli.exits import UsageError
 from seglog.cli.option_types import PAIR
 from seglog.cli.parameters import client_command, completed
@@ -44,6 +44,8 @@ def _list(client: "Client", options: Options) -> int:
         for entity, values in found
         for key, value in sorted(values.items())
     ]
+    if not found:
+        warn("note: there is no such quota" if wanted else "note: there are no quotas")
     shown = [{"entity": dict(entity), "quotas": dict(values)} for entity, values in found]
     return answer_table(options, shown, ("USER", "CLIENT ID", "ADDRESS", "QUOTA", ">VALUE"), rows)
 

@@ -95,6 +95,8 @@ def test_rules_are_listed_checked_and_removed(broker: Broker, said: Said) -> Non
     assert "the rule DENY READ" in said(FAILED, "acl", "check", "ann", "READ", "topic:orders-secret")
     assert "no rule allows it" in said(FAILED, "acl", "check", "bob", "READ", "topic:orders-1")
     assert "super.users" in said(OK, "acl", "check", "admin", "ALTER", "cluster")
+    assert "there is no account of User:anne" in said(OK, "acl", "add", "--user", "anne", "--group", "g", "--consume")
+    said(OK, "acl", "remove", "--user", "anne", "--yes")
     assert "there is no such rule" in said(OK, "acl", "remove", "--user", "ann", "--group", "g", "--produce", "--yes")
     said(OK, "acl", "remove", "--user", "ann", "--produce", "--yes")
     assert [each["operation"] for each in json.loads(said(OK, "acl", "list", "--user", "ann", "--json"))] == ["READ"]
@@ -144,6 +146,7 @@ def test_rules_that_say_too_little_or_what_there_is_not_are_refused(said: Said) 
             "with the topic t? Say --produce or --consume or --operation",
         ),
         (("--user", "ann", "--group", "g", "--operation", "write"), "there is no WRITE of a group"),
+        (("--user", "ann", "--topic", "t", "--consume", "--host", "localhost"), "--host is an address"),
         (("--user", "ann", "--topic", "or*ders", "--consume"), "* stands at the end alone"),
     ):
         assert sentence in said(USAGE, "acl", "add", *options)
@@ -160,6 +163,7 @@ def test_quotas_are_set_listed_and_taken_back(broker: Broker, said: Said) -> Non
         ["(default)", "loader", "-", "consumer_byte_rate", "1000"],
     ]
     said(OK, "quota", "remove", "request_percentage", "--user", "ann")
+    assert "there is no such quota" in said(OK, "quota", "list", "--user", "anne")
     assert json.loads(said(OK, "quota", "list", "--user", "ann", "--json")) == [
         {"entity": {"user": "ann"}, "quotas": {"producer_byte_rate": 1_000_000.0}}
     ]
