@@ -188,9 +188,13 @@ async def answered(
             for id_ in request.transactional_ids or ():
                 if (error := session.refusal(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, id_)) is not None:
                     raise error
-            reply, payload = await _page(
-                broker, session, request, "transactions", Kind.TRANSACTIONAL_ID, "transactional_id"
-            )
+            if request.transactional_ids is not None:
+                reply, payload = await broker.answer(request)
+                assert isinstance(reply, messages.TransactionsReply)
+            else:
+                reply, payload = await _page(
+                    broker, session, request, "transactions", Kind.TRANSACTIONAL_ID, "transactional_id"
+                )
             seen = [_without_hidden(session, each) for each in reply.transactions]
             return msgspec.structs.replace(reply, transactions=seen), payload
         case messages.CommittedOffsetsRequest(partitions=None):
@@ -202,11 +206,18 @@ async def answered(
 
 
 async def _page(broker: Broker, session: Session, request: Any, field: str, kind: Kind, name: str) -> tuple[Any, bytes]:
-    """The next page of things that has one that the client may describe, or the last one."""
+    """The next page of things that has one that the client may describe, or the last one.
+
+    However few the client asks for, the pages that are looked through are long: each costs a look at all that there is.
+    """
+    limit, request = request.limit, msgspec.structs.replace(request, limit=None)
     while True:
+        await broker.turn()
         reply, payload = await broker.answer(request)
         everything = getattr(reply, field)
         shown = [each for each in everything if session.sees(Operation.DESCRIBE, kind, getattr(each, name))]
+        if limit is not None and len(shown) > limit:
+            return msgspec.structs.replace(reply, **{field: shown[:limit], "more": True}), payload
         if shown or not everything or not getattr(reply, "more", None):
             return msgspec.structs.replace(reply, **{field: shown}), payload
         request = msgspec.structs.replace(request, after=getattr(everything[-1], name))

@@ -1,21 +1,23 @@
 """Rules of access on the native wire: what is refused as a whole, what in part, and what is left out."""
 
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import msgspec
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.listeners.native.permissions import ASKS, ITEMS
+from seglog_broker.api.broker import Broker
+from seglog_broker.listeners.native.permissions import ASKS, ITEMS, answered
 from seglog_broker.listeners.native.slow_requests import CHANGED
 from seglog_protocol import messages
 from seglog_protocol.access import CLUSTER, Kind, Operation, PatternType, Permission, Rule, Rules
 from seglog_protocol.messages.hello import REQUESTS
 from tests.logs import batch
 from tests.unit.broker.listeners.fake_broker import Listening, Peer, code_of
-from tests.unit.broker.listeners.real_broker import real
+from tests.unit.broker.listeners.real_broker import open_session, real
 
 ENFORCED: Final = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -160,6 +162,28 @@ async def test_what_one_may_not_describe_is_left_out(served: Listening, peer: Pe
     assert code_of(refused) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
     committed = await peer.ask(25, messages.CommittedOffsetsRequest("b"))
     assert [each["topic"] for each in committed["offsets"]] == ["other"]
+
+
+async def test_hidden_groups_are_passed_over_in_long_pages_however_short_those_of_the_client_are(
+    served: Listening, peer: Peer
+) -> None:
+    allow(served, topic(Operation.ALL), (Operation.ALL, Kind.GROUP, "*"))
+    for number, group in enumerate("abcd"):
+        await peer.ask(number, messages.CommitOffsetsRequest(group, [messages.CommitOffset("commits", 0, 1)]))
+    allow(served, *((Operation.DESCRIBE, Kind.GROUP, group) for group in "cd"))
+    asked: list[messages.Request] = []
+
+    async def answer(request: messages.Request) -> tuple[messages.Message, bytes]:
+        asked.append(request)
+        return await served.broker.answer(request)
+
+    broker = SimpleNamespace(authority=served.broker.authority, turn=served.broker.turn, answer=answer)
+    for after, expected in (None, ("c", True)), ("c", ("d", False)):
+        request = messages.ListGroupsRequest(after, limit=1)
+        reply, _ = await answered(cast("Broker", broker), open_session(served.broker), request, "")
+        assert isinstance(reply, messages.ListGroupsReply)
+        assert (*[each.group for each in reply.groups], reply.more) == expected
+    assert len(asked) == 2
 
 
 async def test_the_broker_introduces_itself_with_its_problems_to_who_may_describe_it(served: Listening) -> None:
