@@ -284,7 +284,7 @@ class Session:
         if found is None:
             found = self._decide(key)
             if found and not self._authority.is_enforced:
-                self._authority.note_use(Use(self.principal, *key), self._host, self._broker.clock.now_ms())
+                self._authority.note_use(self._use_of(*key), self._host, self._broker.clock.now_ms())
         if not found:
             self._note_refusal(*key)
         return found
@@ -351,11 +351,15 @@ class Session:
             return errors.TransactionalIdAuthorizationError(message, principal=self.principal, transactional_id=name)
         return errors.AuthorizationError(message, principal=self.principal)
 
+    def _use_of(self, operation: Operation, kind: Kind, name: str | None) -> Use:
+        """What is kept of a use: the beginning of a name of 32 KiB."""
+        return Use(self.principal, operation, kind, name and name[:_SHOWN_MAX])
+
     def _note_refusal(self, operation: Operation, kind: Kind, name: str | None) -> None:
         """Count a refusal, and log it with the rule that decided; one that is repeated once a minute."""
         self._broker.metrics.authorization_refusals += 1
         authority, principal = self._authority, self.principal
-        repeated = authority.note_refusal(Use(principal, operation, kind, name), self._broker.clock.now_ms())
+        repeated = authority.note_refusal(self._use_of(operation, kind, name), self._broker.clock.now_ms())
         if repeated is None:
             return
         rule = "none allows it" if authority.is_enforced else "for super.users alone"

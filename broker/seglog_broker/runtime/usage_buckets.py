@@ -5,7 +5,7 @@ from collections.abc import Callable
 from time import thread_time
 from typing import Final
 
-from seglog_broker.config.client_quotas import CONTROLLER_MUTATION_RATE, Limit
+from seglog_broker.config.client_quotas import CONTROLLER_MUTATION_RATE, NAME_CHARACTERS_MAX, Limit
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
@@ -84,7 +84,10 @@ class UsageBuckets:
     def bucket(self, key: str, user: str, client_id: str | None) -> Bucket | None:
         """The bucket in which a client's use is counted; None if it has no such quota."""
         limit = self._live.quotas.limit(key, user, client_id)
-        return None if limit is None else self.bucket_with(key, limit)
+        if limit is None:
+            return None
+        shown = limit.client_id[:NAME_CHARACTERS_MAX]  # as many as one with a quota may have; a client may send 32 KiB
+        return self.bucket_with(key, limit._replace(client_id=shown))
 
     def bucket_with(self, key: str, limit: Limit) -> Bucket:
         """The bucket of a quota."""

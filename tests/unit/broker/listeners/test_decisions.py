@@ -48,12 +48,15 @@ async def test_the_switch_counts_at_once(broker: Broker, session: Session) -> No
         assert session.allows(Operation.READ, Kind.TOPIC, "a") is may
 
 
-async def test_decisions_that_are_kept_are_so_many(session: Session) -> None:
+async def test_decisions_that_are_kept_are_so_many(broker: Broker, session: Session) -> None:
     for number in range(3 * DECISIONS_MAX):
         session.sees(Operation.READ, Kind.TOPIC, f"t{number}")
         assert len(session._decisions) <= DECISIONS_MAX
     session.sees(Operation.READ, Kind.GROUP, long := "g" * 32_000)
     assert all(name != long for _, _, name in session._decisions)
+    assert not session.allows(Operation.READ, Kind.GROUP, long)
+    [refused] = broker.authority._refused
+    assert refused.name == long[:249]
 
 
 async def test_a_refusal_is_counted_and_logged_and_what_is_left_out_is_not(broker: Broker, session: Session) -> None:

@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.quotas import Changes
-from seglog_broker.config.client_quotas import Entity, Limit, entity_of
+from seglog_broker.config.client_quotas import NAME_CHARACTERS_MAX, Entity, Limit, entity_of
 from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceType
 from seglog_broker.runtime import usage_buckets
 from seglog_broker.runtime.usage_buckets import BUCKETS_MAX, LINES_AN_HOUR, LoopTime
@@ -371,3 +371,7 @@ async def test_so_many_buckets_are_kept_and_lines_written(autojump_clock: MockCl
     assert len(logs) == LINES_AN_HOUR
     assert buckets.bucket("producer_byte_rate", "u", "0") is not first, "it was forgotten"
     assert buckets.bucket("producer_byte_rate", "u", f"{BUCKETS_MAX}") is bucket
+    long = buckets.bucket("producer_byte_rate", "u", "i" * 32_000)
+    assert long is not None
+    assert len(long.limit.client_id) == NAME_CHARACTERS_MAX
+    assert all(len(client_id) <= NAME_CHARACTERS_MAX for _, _, client_id in buckets._buckets)
