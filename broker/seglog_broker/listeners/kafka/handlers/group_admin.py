@@ -132,7 +132,7 @@ async def list_groups(context: RequestContext, request: messages.ListGroupsReque
         return messages.ListGroupsResponse(
             groups=[
                 await _listed(context, turns, group)
-                for group in groups
+                async for group in in_turns(context, groups)
                 if (not states or group.state.lower() in states)
                 and (not kinds or group.kind.lower() in kinds)
                 and (sees_all or sees(Operation.DESCRIBE, Kind.GROUP, group.group))

@@ -20,6 +20,7 @@ DescribeTopicPartitions
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from seglog_broker.coordinators.groups.topics import NO_ID, id_bytes
@@ -69,7 +70,11 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
     )
     topics = context.topics
     if request.topics is None or (context.version == 0 and not request.topics):
-        asked: Iterable[Topic | _MetadataTopic] = [topics[name] for name in sorted(topics) if _is_shown(context, name)]
+        asked: Iterable[Topic | _MetadataTopic] = [
+            topic
+            async for topic in in_turns(context, sorted(topics.values(), key=attrgetter("name")))
+            if _is_shown(context, topic.name)
+        ]
     elif context.version < 12 and any(item.name is None or item.topic_id != NO_ID for item in request.topics):
         asked = [
             _MetadataTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id)

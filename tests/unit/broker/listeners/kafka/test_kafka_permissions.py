@@ -1,18 +1,24 @@
 """Rules that change between requests: what repeats is asked anew, and a fetch that waits has been asked."""
 
 from collections.abc import AsyncIterator, Callable
+from itertools import count
 from typing import Any, Final
 
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
+from seglog_broker.coordinators.groups.membership import GroupDescription
+from seglog_broker.listeners.kafka.apis import APIS
+from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN
 from seglog_broker.listeners.kafka.wire import KafkaWire
+from seglog_broker.storage.directory.topic_registry import Topic, Topics
 from seglog_protocol.access import CLUSTER, Kind, Operation, PatternType, Permission, Rule, Rules
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.structs import Request
 from seglog_protocol.messages import CreateTopicRequest
 from tests.logs import batch
+from tests.unit.broker.listeners.kafka.group_requests import FakeGroups, context_of
 from tests.unit.broker.listeners.kafka.kafka_peer import (
     NOW,
     KafkaPeer,
@@ -219,3 +225,27 @@ async def test_an_expression_matches_what_its_member_may_describe(served: KafkaS
     joins.subscribed_topic_regex = "plain.*"
     answer = await peer.ask(joins, 1)
     assert [each.topic_id for each in answer.assignment.topic_partitions] == [served.id_of("plain")]
+
+
+async def test_what_is_hidden_is_passed_over_in_turns() -> None:
+    names = [f"n{number}" for number in range(3 * PARTITIONS_A_TURN)]
+    groups = FakeGroups()
+    groups.descriptions = {name: GroupDescription(name, "classic", "Empty", 0, "", "", "", []) for name in names}
+    for request in messages.ListGroupsRequest(), messages.MetadataRequest(topics=None, allow_auto_topic_creation=False):
+        context = context_of(groups, 5)
+        broker: Any = context.broker
+        broker.authority.is_enforced = True
+        broker.directory.cluster_id = "c"
+        broker.directory.registry.topics = Topics({name: Topic(name, name, 1) for name in names})
+        turns = count()
+
+        async def turn(turns: Any = turns) -> None:
+            next(turns)
+
+        broker.turn = turn
+        handle = APIS[request.API_KEY].handle
+        assert handle is not None
+        response: Any = await handle(context, request)
+        assert not getattr(response, "groups", None)
+        assert not getattr(response, "topics", None)
+        assert next(turns) >= 2, request
