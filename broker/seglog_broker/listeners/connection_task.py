@@ -3,7 +3,7 @@
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -19,6 +19,9 @@ from seglog_broker.runtime.slow_readers import CutError
 from seglog_protocol.errors import RemoteProtocolError, TlsRequiredError
 from seglog_protocol.frame_receiver import RECEIVE_BYTES
 from seglog_protocol.messages import AppendRequest
+
+MUTED_SECONDS_MAX: Final = 1
+"""The longest that a peer above its quota waits for each request when it has finished sending."""
 
 ResultT = TypeVar("ResultT")
 
@@ -179,10 +182,16 @@ async def do(connection: Connection, job: Job) -> None:
 
 
 async def _wait_while_muted(connection: Connection) -> None:
-    """Wait until the client may go on. A peer that has finished sending is read to its end: nothing of it is lost."""
+    """Wait until the client may go on. A peer that has finished sending is read to its end: nothing of it is lost.
+
+    It waits for each of its requests, too, or whoever finishes sending could use what its quota does not give; but it
+    does not keep its place as long as it may have to wait.
+    """
     if not connection.is_over:
         with trio.move_on_at(connection.usage.muted_until):
             await hangup.wait_until_left(connection.transport)
+            if connection.state is State.OPEN:
+                await trio.sleep(MUTED_SECONDS_MAX)
     connection.usage.unmute()
 
 

@@ -13,6 +13,8 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.api.quotas import Changes
 from seglog_broker.config.client_quotas import NAME_CHARACTERS_MAX, Entity, Limit, entity_of
 from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceType
+from seglog_broker.listeners import hangup
+from seglog_broker.listeners.connection_task import MUTED_SECONDS_MAX
 from seglog_broker.runtime import usage_buckets
 from seglog_broker.runtime.usage_buckets import BUCKETS_MAX, LINES_AN_HOUR, LoopTime
 from seglog_protocol.kafka import messages
@@ -142,6 +144,8 @@ async def test_what_a_muted_client_has_sent_lies_in_the_kernel_and_is_served_tho
     assert served.broker.metrics.requests_total == before
     assert connection.intake.reader.is_idle
     await peer.stream.aclose()
+    await trio.sleep(MUTED_SECONDS_MAX + hangup.CHECK_SECONDS + 0.5)
+    assert served.broker.metrics.requests_total == before + 1, "it waits for each of them"
     await trio.sleep(10)
     assert not served.broker.metrics.connections_open
     assert served.broker.metrics.requests_total == before + 3
