@@ -82,7 +82,7 @@ def access_lines(config: BrokerConfig) -> list[str]:
         where = "this machine" if http.is_loopback else "every machine that reaches it"
         rows.append((http.key, http.address, f"HTTP, {http.protocol}", where, _readers(http, config)))
     if config.authorizer_class_name:
-        administrators = ", ".join((*config.super_users, "whom rules (ACLs) allow it"))
+        administrators = ", ".join((*config.super_users, "whoever rules (ACLs) allow to"))
     elif config.super_users:
         administrators = ", ".join(config.super_users)
     elif has_authentication(config):

@@ -295,9 +295,10 @@ def _enable(client: "Client", options: Options) -> int:
     if options.yes:
         client.converse(enforce_rules(is_on=True))
         return answer(options, {"enforced": True, "refused": shown}, "rules are in force")
-    if not options.json:
-        whom = "no rule allows what these have done lately:" if refused else "rules allow all that was done lately"
-        warn(whom)
+    if told.access is None:
+        warn("note: this account is not told what rules would refuse")
+    elif not options.json:
+        warn("no rule allows what these have done lately:" if refused else "rules allow all that was done lately")
     rows = [(named(each.principal), each.operation, named(_typed(each.resource, each.name))) for each in refused]
     answer_table(options, shown, ("WHO", "OPERATION", "RESOURCE"), rows)
     warn("nothing is changed: `seglog acl enable --yes` puts rules in force")

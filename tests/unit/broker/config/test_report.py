@@ -224,7 +224,7 @@ def test_it_is_told_what_is_open_to_whom() -> None:
     assert any(line.endswith("anyone, as any account") for line in shown)
     assert access_of(*flags, "super.users=User:a;User:b")[-1].endswith("are administered by: User:a, User:b")
     rules = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    assert access_of(*flags, "super.users=User:a", rules)[-1].endswith("by: User:a, whom rules (ACLs) allow it")
+    assert access_of(*flags, "super.users=User:a", rules)[-1].endswith("by: User:a, whoever rules (ACLs) allow to")
 
 
 @each_case(

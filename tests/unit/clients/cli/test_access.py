@@ -55,6 +55,7 @@ def test_two_teams_share_a_broker_and_neither_reaches_the_other(broker: Broker, 
     with connected(broker, "admin") as admin:
         admin.create_topic("orders-in", 1)
         admin.create_topic("bills", 1)
+    assert "rules allow all that was done lately" in said(FAILED, "acl", "enable")
     add = ("acl", "add", "--user", "ann", "--topic", "orders*", "--produce", "--consume", "--group", "workers")
     assert "rules are not in force" in said(OK, *add)
     with connected(broker, "ann") as ann, ann.producer("bills") as producer:
