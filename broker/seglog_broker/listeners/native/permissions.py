@@ -5,6 +5,7 @@ with its own error. Replies leave out what the client may not describe, as Kafka
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from struct import Struct
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,8 @@ from seglog_broker.runtime import budget
 from seglog_broker.security.authority import ADMINISTRATIVE
 from seglog_protocol import messages
 from seglog_protocol.access import CLUSTER, Kind, Operation
-from seglog_protocol.errors import AuthorizationError, SeglogError, without_frames
+from seglog_protocol.errors import AuthorizationError, SeglogError, TransactionalIdAuthorizationError, without_frames
+from seglog_protocol.record_batch import HEADER_SIZE, TRANSACTIONAL_BIT
 
 
 class Ask(NamedTuple):
@@ -65,6 +67,9 @@ ASKS: Final[Mapping[str, tuple[Ask, ...]]] = MappingProxyType(
     }
 )
 """By api. A field that is None asks for nothing."""
+
+_ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xq")
+"""In the header of a batch."""
 
 _SEES_EACH: Final = Items(Operation.DESCRIBE, "partitions", "partitions")
 
@@ -123,6 +128,41 @@ def refused_topics(session: Session, operation: Operation, items: Iterable[Any])
     return refused
 
 
+def refused_appends(
+    broker: Broker, session: Session, request: messages.AppendRequest, payload: memoryview
+) -> dict[str, AuthorizationError]:
+    """The errors of topics to which nothing of an append is written.
+
+    An append names no transactional id, as Kafka's does: that of a batch is the one whose transaction its producer has
+    open, and without one partitions refuse it.
+    """
+    refused = refused_topics(session, Operation.WRITE, request.partitions)
+    if not broker.authority.is_enforced:
+        return refused
+    position = 0
+    for item in request.partitions:
+        if item.size >= HEADER_SIZE and position + item.size <= len(payload):
+            attributes, producer_id = _ATTRIBUTES_AND_PRODUCER.unpack_from(payload, position)
+            error = _refused_producer(broker, session, producer_id) if attributes & TRANSACTIONAL_BIT else None
+            if error is not None:
+                refused.setdefault(item.topic, error)
+        position += item.size
+    return refused
+
+
+def _refused_producer(broker: Broker, session: Session, producer_id: int) -> AuthorizationError | None:
+    """Why the client may not take part in a producer's open transaction, without its id; None if it may."""
+    id_ = broker.transactions.open.id_of(producer_id)
+    if id_ is None or session.allows(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_):
+        return None
+    return TransactionalIdAuthorizationError(
+        f"{session.principal} may not WRITE the transactional id of producer {producer_id}: who administers this "
+        "broker can allow it",
+        principal=session.principal,
+        transactional_id="",
+    )
+
+
 def admitted(broker: Broker, session: Session, request: Any) -> tuple[Any, Refused | None]:
     """What is served of a request; and what is refused, None for nothing. Raises AuthorizationError if it all is.
 
@@ -136,7 +176,7 @@ def admitted(broker: Broker, session: Session, request: Any) -> tuple[Any, Refus
         if name is not None and (error := session.refusal(operation, kind, name)) is not None:
             raise error
     if is_enforced:
-        _check_more(session, request)
+        _check_more(broker, session, request)
     items = ITEMS.get(request.api)
     asked = None if items is None else getattr(request, items.field)
     if items is None or asked is None or (items.operation in ADMINISTRATIVE and not is_enforced):
@@ -152,7 +192,7 @@ def admitted(broker: Broker, session: Session, request: Any) -> tuple[Any, Refus
     return msgspec.structs.replace(request, **changes), Refused(items, asked, errors)
 
 
-def _check_more(session: Session, request: Any) -> None:
+def _check_more(broker: Broker, session: Session, request: Any) -> None:
     """Raise AuthorizationError where more than one operation lets a client ask, and it may do none of them."""
     error: SeglogError | None = None
     if isinstance(request, messages.CreateTopicRequest):
@@ -161,6 +201,8 @@ def _check_more(session: Session, request: Any) -> None:
     elif isinstance(request, messages.InitProducerRequest) and request.transactional_id is None:
         if not session.sees(Operation.WRITE, Kind.TOPIC, None):
             error = session.refusal(Operation.IDEMPOTENT_WRITE, Kind.CLUSTER)
+    elif isinstance(request, messages.CommitOffsetsRequest) and request.producer_id is not None:
+        error = _refused_producer(broker, session, request.producer_id)
     elif isinstance(request, messages.AlterTopicRequest) and request.partitions is not None:
         error = session.refusal(Operation.ALTER, Kind.TOPIC, request.topic)
     if error is not None:

@@ -15,7 +15,7 @@ from seglog_broker.listeners.begun_request import BEGUN_BYTES_MAX, BegunRequest
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.kafka.carried import Carried
 from seglog_broker.listeners.native import hello, slow_requests
-from seglog_broker.listeners.native.permissions import Refused, admitted, refused_topics
+from seglog_broker.listeners.native.permissions import Refused, admitted, refused_appends
 from seglog_broker.listeners.native.replies import Fetches, encode_append_replies, encode_last_error, queue_reply
 from seglog_broker.listeners.native.slow_requests import encode_long_append_replies
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error
@@ -26,7 +26,6 @@ from seglog_broker.runtime import budget
 from seglog_broker.runtime.begun import Begun
 from seglog_broker.runtime.metrics import ApiMetrics
 from seglog_protocol import messages
-from seglog_protocol.access import Operation
 from seglog_protocol.errors import AuthenticationRequiredError, SeglogError
 from seglog_protocol.frame_receiver import Buffer, has_own_buffer
 from seglog_protocol.frames import Frame, FrameReader
@@ -121,7 +120,7 @@ class NativeWire(Wire):
             opened = messages.open_request(frame.packed)
         barred: Mapping[str, SeglogError] = {}
         if opened is not None and isinstance(opened.request, messages.AppendRequest):
-            barred = refused_topics(connection.session, Operation.WRITE, opened.request.partitions)
+            barred = refused_appends(self._broker, connection.session, opened.request, frame.payload)
             is_large = connection.intake.has_share and has_own_buffer(frame.payload)
             if not is_large and not barred and self._broker.is_plain(opened.request, frame.payload):
                 self._note_append(hello.size_of(frame))

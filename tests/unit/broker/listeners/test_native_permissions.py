@@ -14,6 +14,7 @@ from seglog_broker.listeners.native.permissions import ASKS, ITEMS, answered
 from seglog_broker.listeners.native.slow_requests import CHANGED
 from seglog_protocol import messages
 from seglog_protocol.access import CLUSTER, Kind, Operation, PatternType, Permission, Rule, Rules
+from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages.hello import REQUESTS
 from tests.logs import batch
 from tests.unit.broker.listeners.fake_broker import Listening, Peer, code_of
@@ -184,6 +185,34 @@ async def test_hidden_groups_are_passed_over_in_long_pages_however_short_those_o
         assert isinstance(reply, messages.ListGroupsReply)
         assert (*[each.group for each in reply.groups], reply.more) == expected
     assert len(asked) == 2
+
+
+async def test_no_one_takes_part_in_a_transaction_whose_id_they_may_not_use(served: Listening, peer: Peer) -> None:
+    others, id_ = (
+        [topic(Operation.ALL), (Operation.READ, Kind.GROUP, "g")],
+        (Operation.WRITE, Kind.TRANSACTIONAL_ID, "t"),
+    )
+    allow(served, *others, id_)
+    begun = await peer.ask(1, messages.InitProducerRequest("t"))
+    producer = begun["producer_id"], begun["producer_epoch"]
+    await peer.ask(2, messages.ExtendTransactionRequest("t", *producer, [messages.TransactionPartition("commits", 0)]))
+    data = encode_batch(
+        [(0, None, b"v", ())],
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=0,
+        transactional=True,
+    )
+    append = messages.AppendRequest([messages.AppendPartition("commits", 0, len(data))], "os"), data
+    commit = messages.CommitOffsetsRequest(
+        "g", [messages.CommitOffset("commits", 0, 1)], producer_id=producer[0], producer_epoch=producer[1]
+    )
+    allow(served, *others)
+    refused = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    assert outcomes(await peer.ask(3, *append)) == {"commits": refused}
+    assert code_of(await peer.ask(4, commit)) == refused
+    allow(served, *others, id_)
+    assert outcomes(await peer.ask(5, *append)) == {"commits": None}
 
 
 async def test_the_broker_introduces_itself_with_its_problems_to_who_may_describe_it(served: Listening) -> None:
