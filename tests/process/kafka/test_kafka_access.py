@@ -1,7 +1,4 @@
-"""Who may do what, by Kafka's requests: a daemon's answers beside those of a real Kafka, api by api.
-
-``pytest -k Fetch`` of this file asks for that api alone, whose answers fail with the principals that get another one.
-"""
+"""Who may do what, by Kafka's requests: a daemon's answers beside those of a real Kafka, api by api."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -23,13 +20,13 @@ from tests.interop.kafka_access_differences import DIFFERENCES
 from tests.interop.kafka_access_rules import PRINCIPALS, WITHOUT_CLUSTER
 from tests.interop.kafka_cases import kept
 from tests.interop.kafka_wire import Plain
+from tests.support import each_case
 
 
 @pytest.fixture(scope="module")
-def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Plain]]:
-    """Answers by request and principal, to the apis that are tested."""
-    apis = {item.callspec.params["api"] for item in request.session.items if hasattr(item, "callspec")}
-    apis |= {"ShareFetch"} if "ShareAcknowledge" in apis else set()  # what it acknowledges
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Plain]]:
+    """Answers by request and principal."""
+    apis = {asked.api for asked in ASKED}
     found = {}
     for title, principals, settings in RUNS:
         directory = tmp_path_factory.mktemp("access") / "data"
@@ -51,7 +48,7 @@ def expected() -> Iterator[tuple[str, Mapping[str, Plain]]]:
         yield title, ungrouped(json.loads(text), principals)
 
 
-@pytest.mark.parametrize("api", dict.fromkeys(asked.api for asked in ASKED))
+@each_case("api", dict.fromkeys(asked.api for asked in ASKED))
 def test_answers_are_kafkas_but_for_the_differences_in_the_table(
     api: str, found: Mapping[str, Mapping[str, Plain]]
 ) -> None:
