@@ -84,7 +84,7 @@ class FakeGroups:
         self._note("join", group, request)
         return self.joined or await self._wait()
 
-    async def consumer_heartbeat(self, group: str, request: ConsumerHeartbeat, /) -> HeartbeatResult:
+    async def consumer_heartbeat(self, group: str, request: ConsumerHeartbeat, _sees: object, /) -> HeartbeatResult:
         self._note("consumer_heartbeat", group, request)
         return self.heartbeat_result or await self._wait()
 
