@@ -14,19 +14,19 @@ from typing import BinaryIO, Final
 
 import seglog
 from benchmarks.batches import one_record
-from benchmarks.group_wire import commit_frame, frame
+from benchmarks.group_wire import TOPIC, frame
 from benchmarks.harness import Bench
-from benchmarks.kafka_door import Door, daemon_with_door
+from benchmarks.kafka_door import Door
 from benchmarks.peers.builds import build_of
 from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.kafka_frames import fetch_frame, produce_frame
-from benchmarks.processes import cpu_seconds
+from benchmarks.peers.servers import free_ports
+from benchmarks.processes import Daemon, cpu_seconds
 from benchmarks.raw_client import GREETING, append_frame, open_socket
-from seglog.core.access import create_rules, enforce_rules
+from seglog.core.access import AUTHORIZER, SWITCH, create_rules
 from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule
 from seglog_protocol.kafka import messages
 
-TOPIC: Final = "orders"
 RULES: Final = 1_000
 REQUESTS: Final = 30_000
 DEPTH: Final = 100
@@ -42,7 +42,6 @@ def frames() -> Mapping[str, bytes]:
     return {
         "Produce": produce_frame(TOPIC, batch),
         "Fetch": fetch_frame(TOPIC, 0, partition_bytes=1),
-        "OffsetCommit": commit_frame("workers", 1),
         "Metadata": frame(messages.MetadataRequest(topics=[topic]), 12),
         "append": append_frame(TOPIC, [batch], "os"),
     }
@@ -61,16 +60,26 @@ def rules() -> Iterator[Rule]:
 
 @contextmanager
 def served(bench: Bench, packages: Path | None, *, has_rules: bool) -> Iterator[Door]:
-    """A broker with the topic."""
+    """A broker with the topic, started again when it has rules."""
     build = None if packages is None else build_of(packages, bench.directory)
-    with daemon_with_door(bench, "--set", "auto.create.topics.enable=false", build=build) as door:
-        with connect_kafka(door.port) as kafka:
+    port = free_ports()
+    flags = ("--set", f"listeners=PLAINTEXT://127.0.0.1:{port}", "--set", "auto.create.topics.enable=false")
+    with bench.fresh_directory() as directory:
+        running = Daemon(bench, directory, *flags, build=build)
+        running.start()
+        with connect_kafka(port) as kafka:
             kafka.create_topic(TOPIC)
         if has_rules:
-            with seglog.connect(door.running.address) as client:
+            with seglog.connect(running.address) as client:
                 client.converse(create_rules(list(rules())))
-                client.converse(enforce_rules(is_on=True))
-        yield door
+            running.stop()
+            enforced = ("--set", f"{SWITCH}={AUTHORIZER}", "--set", "super.users=User:admin")
+            running = Daemon(bench, directory, *flags, *enforced, build=build)
+            running.start()
+        try:
+            yield Door(running, port)
+        finally:
+            running.stop()
 
 
 def microseconds(door: Door, name: str, request: bytes) -> float:

@@ -10,6 +10,7 @@ on           as Kafka's StandardAuthorizer: super users all; others what a rule 
 ============ =========================================================================================================
 """
 
+from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.config import BrokerConfig
@@ -23,6 +24,9 @@ ADMINISTRATIVE: Final = frozenset(
 
 NOTED_MAX: Final = 1_000
 """The most refusals, and uses that rules would refuse, that are known; the oldest are forgotten."""
+
+TOLD_OF_ONE_MAX: Final = 100
+"""The most refusals of one principal among these: whoever asks for much silences nobody else."""
 
 QUIET_MS: Final = 60_000
 """A refusal that is repeated is told again after so long."""
@@ -47,6 +51,7 @@ class Authority:
         self.rules = rules
         self._seen: dict[Use, tuple[str, int]] = {}  # host and moment, the newest last
         self._refused: dict[Use, tuple[int, int]] = {}  # when it was told, and repeats since; the oldest first
+        self._told_of: Counter[str] = Counter()  # of these, by principal
         self._configure(config)
 
     def _configure(self, config: BrokerConfig) -> None:
@@ -109,20 +114,29 @@ class Authority:
     def note_refusal(self, use: Use, now_ms: int) -> int | None:
         """Count a refusal: how often it was repeated since it was told last, or None if it is not to be told now.
 
-        In a minute so many are told, and no more, whatever clients ask for.
+        In a minute so many are told, and no more, whatever clients ask for; of each principal a part of them.
         """
         refused = self._refused
         told_ms, repeated = refused.get(use, (now_ms - QUIET_MS, 0))
         if now_ms < told_ms + QUIET_MS:
             refused[use] = told_ms, repeated + 1
             return None
-        oldest = next(iter(refused.values()), (0, 0))[0]
-        if use not in refused and len(refused) >= NOTED_MAX and now_ms < oldest + QUIET_MS:
-            return None
+        kept_ms = QUIET_MS if len(refused) >= NOTED_MAX else 2 * QUIET_MS
+        while refused and next(iter(refused.values()))[0] + kept_ms <= now_ms:
+            self._forget_refusal()
+        if use not in refused:
+            if len(refused) >= NOTED_MAX or self._told_of[use.principal] >= TOLD_OF_ONE_MAX:
+                return None
+            self._told_of[use.principal] += 1
         refused.pop(use, None)
         refused[use] = now_ms, 0
-        _forget_oldest(refused)
         return repeated
+
+    def _forget_refusal(self) -> None:
+        """Forget the one that was told longest ago."""
+        use = next(iter(self._refused))
+        del self._refused[use]
+        self._told_of -= Counter((use.principal,))
 
 
 def _forget_oldest(noted: dict[Use, tuple[Any, int]]) -> None:

@@ -28,7 +28,7 @@ PIECES: Final = (
     *(b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n", b"Accept: ;;;,,=\r\n", b"x" * 9_000),
 )
 
-POSSIBLE: Final = {b"200", b"400", b"404", b"405", b"408", b"413", b"431", b"501"}
+POSSIBLE: Final = {b"200", b"400", b"404", b"405", b"408", b"413", b"431", b"501", b"505"}
 
 
 def changed(rng: random.Random) -> bytes:

@@ -291,4 +291,17 @@ async def _topics(
         elif request.names is not None and (error := session.refusal(Operation.DESCRIBE, Kind.TOPIC, name)) is not None:
             hidden.append(without_frames(error))
     reply, payload = await broker.topics(msgspec.structs.replace(request, names=shown))
+    if request.config and not all(session.sees(Operation.DESCRIBE_CONFIGS, Kind.TOPIC, name) for name in shown):
+        payload = _without_settings(session, payload)
     return msgspec.structs.replace(reply, unknown=[*reply.unknown, *hidden]), payload
+
+
+def _without_settings(session: Session, payload: bytes) -> bytes:
+    """Descriptions of topics without the settings that the client may not see."""
+    described = [
+        each
+        if session.sees(Operation.DESCRIBE_CONFIGS, Kind.TOPIC, each.name)
+        else msgspec.structs.replace(each, config=None)
+        for each in messages.decode_descriptions(payload)
+    ]
+    return messages.page_of([messages.pack_fields(each) for each in described])

@@ -152,6 +152,12 @@ async def test_what_one_may_not_describe_is_left_out(served: Listening, peer: Pe
     await peer.send(20, messages.TopicsRequest(limit=1))
     frame = await peer.receive()
     assert [each["name"] for each in msgspec.msgpack.decode(frame.payload)] == ["other"]
+    for number, granted in enumerate((sees, Operation.DESCRIBE_CONFIGS), start=30):
+        allow(served, topic(sees, "other"), topic(granted, "other"))
+        await peer.send(number, messages.TopicsRequest(["other"], config=True))
+        [described] = messages.decode_descriptions((await peer.receive()).payload)
+        assert (described.config is None) == (granted is sees)
+    allow(served, topic(sees, "other"), (sees, Kind.GROUP, "b"), (sees, Kind.TRANSACTIONAL_ID, "tb"))
     assert not frame.header["more"]
     named = await peer.ask(21, messages.TopicsRequest(["commits", "other"]))
     assert [error["code"] for error in named["unknown"]] == [REFUSED]

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.broker_config import AUTHORIZERS
-from seglog_broker.security.authority import ADMINISTRATIVE, NOTED_MAX, QUIET_MS, Authority, Use
+from seglog_broker.security.authority import ADMINISTRATIVE, NOTED_MAX, QUIET_MS, TOLD_OF_ONE_MAX, Authority, Use
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule, Rules
 from tests.support import each_case
@@ -129,11 +129,20 @@ def test_the_newest_of_what_is_noted_are_known() -> None:
     authority = enforcing()
     use = Use(ANN, Operation.READ, Kind.TOPIC, "")
     for number in range(NOTED_MAX + 2):
-        use = use._replace(name=f"t{number}")
+        use = use._replace(name=f"t{number}", principal=f"User:{number // TOLD_OF_ONE_MAX}")
         authority.note_use(use, HERE, number)
         told = authority.note_refusal(use, number // NOTED_MAX)
         assert told == (0 if number < NOTED_MAX else None)
     assert [at for _, at in authority.refused_if_enforced()] == list(range(NOTED_MAX + 1, 1, -1))
-    assert authority.note_refusal(use, QUIET_MS) == 0
-    assert authority.note_refusal(use._replace(name="t0"), QUIET_MS) == 0, "forgotten"
-    assert len(authority._refused) == NOTED_MAX
+    assert authority.note_refusal(use, QUIET_MS + 1) == 0
+    assert authority.note_refusal(use._replace(name="t0"), QUIET_MS + 1) == 0, "forgotten"
+    assert len(authority._refused) <= NOTED_MAX
+    assert sum(authority._told_of.values()) == len(authority._refused)
+
+
+def test_whoever_asks_for_much_silences_nobody_else() -> None:
+    authority, use = enforcing(), Use(ANN, Operation.READ, Kind.TOPIC, "")
+    told = [authority.note_refusal(use._replace(name=f"t{number}"), 0) for number in range(2 * TOLD_OF_ONE_MAX)]
+    assert told == [0] * TOLD_OF_ONE_MAX + [None] * TOLD_OF_ONE_MAX
+    assert authority.note_refusal(use._replace(principal="User:bob"), 0) == 0
+    assert authority.note_refusal(use._replace(name="later"), 2 * QUIET_MS) == 0
