@@ -48,7 +48,7 @@ def frames() -> Mapping[str, bytes]:
 
 
 def rules() -> Iterator[Rule]:
-    """Rules of others, and those by which whoever has no account may do what is asked."""
+    """Rules of other accounts, and those that allow an anonymous client the requests that are measured."""
     for number in range(RULES - 3):
         pattern = PatternType.PREFIXED if number % 2 else PatternType.LITERAL
         who = f"User:{number % 50}"

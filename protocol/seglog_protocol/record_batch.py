@@ -64,6 +64,7 @@ _OUTLINED_MAX: Final = 2**61  # sums of it are small numbers, compiled
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _OUTLINE: Final = Struct(">qi4xb4xhi30xi")
+_ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xq")
 _LENGTH: Final = Struct(">i")
 _OFFSET: Final = Struct(">q")
 _CRC: Final = Struct(">I")
@@ -262,6 +263,12 @@ def outline(view: memoryview, position: int) -> tuple[int, int, int, int] | None
     for header, batch in iter_batches(view[position:]):
         return len(batch), header.base_offset, header.last_offset, header.attributes
     return None
+
+
+def transactional_producer(view: memoryview, position: int) -> int | None:
+    """The producer id of the batch whose header begins at byte ``position``; None if it is of no transaction."""
+    attributes, producer_id = _ATTRIBUTES_AND_PRODUCER.unpack_from(view, position)
+    return int(producer_id) if attributes & TRANSACTIONAL_BIT else None
 
 
 def rewrite_offset_and_epoch(

@@ -11,7 +11,6 @@ from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_broker.security.authority import Authority
 from seglog_broker.storage.directory.acls import ACLS_MAX, why_not_kept
-from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_protocol.access import Rule, RuleFilter
 from seglog_protocol.errors import InvalidRequestError, PolicyViolationError, SeglogError
 
@@ -43,7 +42,7 @@ class AccessService(Service):
         return await self._scheduler.in_turns(self._acls.rules.found(wanted))
 
     async def create(self, rules: Sequence[Rule], by: str) -> list[SeglogError | None]:
-        """Make rules for the principal ``by``: for each why it is not made, or None. One that is there is no error.
+        """Make rules for the principal ``by``: for each its error, or None. A rule that exists already is no error.
 
         Those without an error survive a power cut. Raises StorageError when they cannot be kept: none is made.
         """
@@ -102,9 +101,7 @@ class AccessService(Service):
             try:
                 await self._offload.maintenance(self._acls.write, plan)
             except OSError as error:
-                if is_no_room(error):
-                    raise self._directory.space.refusal_now(_NOT_KEPT) from error
-                raise storage_error(f"{_NOT_KEPT}: {why(error)}; send them again", error) from error
+                raise self._directory.space.why_not_written(_NOT_KEPT, error, "send them again") from error
             self._acls.adopt(plan)
             self._authority.adopt(plan.rules)
             for change, rules in (("created", added), ("deleted", removed)):

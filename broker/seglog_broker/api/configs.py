@@ -34,7 +34,6 @@ from seglog_broker.partitions.scheduler import Service
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
 from seglog_broker.storage.io.filesystem import write_file_atomically
-from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_protocol.errors import AuthorizationError, InvalidConfigError, InvalidRequestError, PolicyViolationError
 from seglog_protocol.messages import ConfigValue
 from seglog_protocol.steps import Steps
@@ -266,7 +265,7 @@ class ConfigService(Service):
                 log.warning("config_warning", reason=warning)
 
     def _check_switch(self, name: str, alterations: Sequence[Alteration], *, replaces: bool, administers: bool) -> None:
-        """Refuse that rules are switched by those they are for, and that they are where nobody could take it back."""
+        """Refuse the switch to accounts that rules bind, and while super.users is empty: nobody could undo it."""
         altered = {alteration.name for alteration in alterations}
         if replaces:
             altered |= self._config.dynamic.of_broker(name).keys()
@@ -334,9 +333,7 @@ class ConfigService(Service):
         try:
             await self._offload.maintenance(write_file_atomically, self._fs, path, content)
         except OSError as error:
-            if is_no_room(error):
-                raise self._directory.space.refusal_now(_NOT_KEPT) from error
-            raise storage_error(f"{_NOT_KEPT}: {why(error)}; send them again", error) from error
+            raise self._directory.space.why_not_written(_NOT_KEPT, error, "send them again") from error
 
     def _refuse_logger(self, name: str, alterations: Sequence[Alteration]) -> None:
         broker_number(name, self._config.static.node_id)

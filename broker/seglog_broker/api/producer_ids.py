@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import trio
 
 from seglog_broker.partitions.scheduler import Service
-from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_protocol.errors import PartitionRecoveringError
 from seglog_protocol.messages import InitProducerReply
 
@@ -36,9 +35,9 @@ class ProducerIdService(Service):
                     try:
                         await self._offload.maintenance(block.run)
                     except OSError as error:
-                        if is_no_room(error):
-                            raise self._directory.space.refusal_now("no producer id could be given") from error
-                        raise storage_error(f"no producer id could be given: {why(error)}; ask again", error) from error
+                        raise self._directory.space.why_not_written(
+                            "no producer id could be given", error, "ask again"
+                        ) from error
                 ids.add(block)
                 producer_id = ids.take()
         return InitProducerReply(producer_id, 0)

@@ -19,7 +19,6 @@ from seglog_broker.storage.directory.accounts import (
     digest_bytes,
     why_impossible_name,
 )
-from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_protocol import errors
 from seglog_protocol.scram import HASHES
 
@@ -106,9 +105,7 @@ class UserService(Service):
                     try:
                         await self._offload.maintenance(self._accounts.write, plan)
                     except OSError as error:
-                        if is_no_room(error):
-                            raise self._directory.space.refusal_now(_NOT_KEPT) from error
-                        raise storage_error(f"{_NOT_KEPT}: {why(error)}; send them again", error) from error
+                        raise self._directory.space.why_not_written(_NOT_KEPT, error, "send them again") from error
                     await self._scheduler.in_turns(self._accounts.adopted(plan))
                     for name, mechanism, credential in changes:
                         await turns.spend(CHANGE_COST)

@@ -137,25 +137,13 @@ class QuotaTable:
         quotas = self._of[key]
         if not quotas:
             return None
-        if client_id:
-            for users, ids in ((user, client_id), (user, None)):
-                found = quotas.get(((CLIENT_ID, ids), (USER, users)))
+        by_user: tuple[Entity, ...] = (((USER, user),), ((USER, None),), ())
+        for whose in by_user:
+            for ids in (client_id, None) if client_id else ():
+                found = quotas.get(((CLIENT_ID, ids), *whose))
                 if found is not None:
-                    return Limit(found, user, client_id)
-        found = quotas.get(((USER, user),))
-        if found is not None:
-            return Limit(found, user, "")
-        if client_id:
-            for ids in (client_id, None):
-                found = quotas.get(((CLIENT_ID, ids), (USER, None)))
-                if found is not None:
-                    return Limit(found, user, client_id)
-        found = quotas.get(((USER, None),))
-        if found is not None:
-            return Limit(found, user, "")
-        if client_id:
-            for ids in (client_id, None):
-                found = quotas.get(((CLIENT_ID, ids),))
-                if found is not None:
-                    return Limit(found, "", client_id)
+                    return Limit(found, user if whose else "", client_id or "")
+            found = quotas.get(whose) if whose else None
+            if found is not None:
+                return Limit(found, user, "")
         return None

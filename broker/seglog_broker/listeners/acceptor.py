@@ -253,7 +253,7 @@ class Acceptor:
             raise
         if reason is None:
             return True
-        if not seconds:  # else the log is told by quota
+        if not seconds:  # else the quota has its own line in the log
             log.warning("connection_refused", peer=transport.peer, reason=reason)
         self._broker.metrics.connections_ended[EndReason.TOO_MANY.value] += 1
         if seconds and self._refusals < REFUSALS_MAX:

@@ -377,7 +377,7 @@ class Session:
         )
 
     def _forget(self) -> None:
-        """Decide anew whatever is asked."""
+        """Drop the decisions that are kept."""
         self._epoch = self._authority.epoch
         self._decisions.clear()
 

@@ -26,7 +26,7 @@ PERCENT: Final = 100.0
 
 
 class Usage(Worked):
-    """Counts the use of a connection. Where nobody has a quota, nothing is counted or asked."""
+    """The use of quotas by one connection. While no client has a quota, it counts nothing."""
 
     def __init__(self, broker: Broker, session: Session) -> None:
         super().__init__()

@@ -5,7 +5,6 @@ with its own error. Replies leave out what the client may not describe, as Kafka
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from struct import Struct
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +17,7 @@ from seglog_broker.security.authority import ADMINISTRATIVE
 from seglog_protocol import messages
 from seglog_protocol.access import CLUSTER, Kind, Operation
 from seglog_protocol.errors import AuthorizationError, SeglogError, TransactionalIdAuthorizationError, without_frames
-from seglog_protocol.record_batch import HEADER_SIZE, TRANSACTIONAL_BIT
+from seglog_protocol.record_batch import HEADER_SIZE, transactional_producer
 
 
 class Ask(NamedTuple):
@@ -68,9 +67,6 @@ ASKS: Final[Mapping[str, tuple[Ask, ...]]] = MappingProxyType(
 )
 """By api. A field that is None asks for nothing."""
 
-_ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xq")
-"""In the header of a batch."""
-
 _SEES_EACH: Final = Items(Operation.DESCRIBE, "partitions", "partitions")
 
 ITEMS: Final[Mapping[str, Items]] = MappingProxyType(
@@ -90,7 +86,7 @@ ITEMS: Final[Mapping[str, Items]] = MappingProxyType(
 
 
 class Refused:
-    """The items of a request that are refused, and so are no part of what is served."""
+    """The refused items of a request, which are not served."""
 
     def __init__(self, items: Items, asked: list[Any], errors: Mapping[str, AuthorizationError]) -> None:
         self._items = items
@@ -142,8 +138,8 @@ def refused_appends(
     position = 0
     for item in request.partitions:
         if item.size >= HEADER_SIZE and position + item.size <= len(payload):
-            attributes, producer_id = _ATTRIBUTES_AND_PRODUCER.unpack_from(payload, position)
-            error = _refused_producer(broker, session, producer_id) if attributes & TRANSACTIONAL_BIT else None
+            producer_id = transactional_producer(payload, position)
+            error = None if producer_id is None else _refused_producer(broker, session, producer_id)
             if error is not None:
                 refused.setdefault(item.topic, error)
         position += item.size

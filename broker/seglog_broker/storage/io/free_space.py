@@ -22,8 +22,8 @@ from typing import Final, NamedTuple, TypeVar
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, Inodes, write_all
-from seglog_broker.storage.io.os_errors import NO_ROOM
-from seglog_protocol.errors import DiskFullError
+from seglog_broker.storage.io.os_errors import NO_ROOM, is_no_room, storage_error, why
+from seglog_protocol.errors import DiskFullError, StorageError
 
 MIB: Final = 1024 * 1024
 
@@ -220,6 +220,10 @@ class FreeSpace:
                 f"{what}: its files need {needed:,} inodes, and the file system of {self.path} has "
                 f"{self.inodes.free:,} of {self.inodes.total:,} inodes left"
             )
+
+    def why_not_written(self, what: str, error: OSError, advice: str) -> DiskFullError | StorageError:
+        """The error to raise for a file that could not be written: of a full disk, or with the cause and ``advice``."""
+        return self.refusal_now(what) if is_no_room(error) else storage_error(f"{what}: {why(error)}; {advice}", error)
 
     def refusal_now(self, what: str) -> DiskFullError:
         """As ``refusal``, with the free space measured now."""
