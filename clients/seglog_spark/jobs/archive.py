@@ -218,7 +218,7 @@ def _round(
     def execute(ranges: Sequence[OffsetRange]) -> list[list[ArchivedFile]]:
         offsets = count_of(sum(r.size for r in ranges), "offset")
         progress.say(f"{offsets} of {topic.name} in {count_of(len(ranges), 'range')}")
-        return runner.run(ranges, task)
+        return runner.run(ranges, task, measure=_measured)
 
     archive(plan, Catalog(client, durable_only=options.durable_only), manifest, folder, execute)
     if group is not None:
@@ -226,6 +226,10 @@ def _round(
         ends = {TopicPartition(now.topic, number): end for number, (_, end) in now.partitions.items()}
         if (sentence := group.commit(ends)) is not None:  # a failure is only reported
             progress.say(sentence)
+
+
+def _measured(files: Sequence[ArchivedFile]) -> tuple[int, int]:
+    return sum(found.records for found in files), sum(found.size for found in files)
 
 
 def _print_result(options: Options, folder: Path, before: Manifest, progress: Progress) -> None:

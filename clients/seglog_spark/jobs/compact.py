@@ -137,8 +137,7 @@ def _make_files(
     if not any(r.size for r in ranges):
         return []
     task = FilesTask(folder, {r.partition: r for r in ranges}, options.compression)
-    with runner.watched():
-        made = _rows(options, opened, ranges, runner).mapInArrow(task.__call__, "file string").collect()
+    made = runner.do(lambda: _rows(options, opened, ranges, runner).mapInArrow(task.__call__, "file string").collect())
     return [msgspec.json.decode(row.file, type=ArchivedFile) for row in made]
 
 
@@ -178,11 +177,14 @@ def _to_topic(
     pinned = target.begin(client, write, arguments, ranges, ("partition", "timestamp"), progress)
     records = 0
     if not pinned.is_finished and any(r.size for r in pinned.ranges):
-        with runner.watched():
+
+        def write_latest() -> int:
             seen = Observation()
             rows = _rows(options, opened, pinned.ranges, runner).observe(seen, functions.count("*").alias("records"))
             rows.write.format("seglog").options(**target.sink_options(options)).mode("append").save()
-            records = seen.get["records"]
+            return int(seen.get["records"])
+
+        records = runner.do(write_latest)
     what = f"{count_of(records, 'record')} of {opened.source.topic}, the latest of each key"
     sentence = f"{what}, to {options.to_topic}, {progress.seconds:.1f} s"
     return target.print_written(options, opened.source.topic, pinned, sentence, records, progress)

@@ -17,7 +17,14 @@ _RAISED: Final = re.compile(
     r"^\s*(?:[\w.]+Exception: )?(?:[\w.]+\.)?(\w+(?:Error|Exception|Failed)): (.+)$", re.MULTILINE
 )
 
+_LATE: Final = "Python worker failed to connect back"
+"""What Spark says when a Python worker took longer than the ten seconds that it has to start."""
+
 _OURS: Final = {kind.__name__: kind for kind in (DataLossError, OtherRowsError)}
+
+
+class WorkerLateError(InputError):
+    """Spark gave up a Python worker that had not started in time: the same may succeed on a less busy machine."""
 
 
 @contextmanager
@@ -43,7 +50,14 @@ def task_errors() -> Iterator[None]:
             raise
         if _was_interrupted(error):
             raise KeyboardInterrupt from error
-        raise failure_in(str(error)) or InputError(sentence_of(error) or str(error)) from error
+        raise failure_in(str(error)) or _error_of_spark(error) from error
+
+
+def _error_of_spark(error: Exception) -> InputError:
+    text = str(error)
+    if _LATE in text and not any(name.endswith("Error") for name, _ in _RAISED.findall(text)):
+        return WorkerLateError("a Python worker did not start within ten seconds, which is all that Spark gives it")
+    return InputError(sentence_of(error) or text)
 
 
 def _was_interrupted(error: BaseException) -> bool:

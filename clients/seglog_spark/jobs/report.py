@@ -168,9 +168,9 @@ def count(opened: Opened, ranges: Sequence[OffsetRange], by: Sequence[str], runn
     wanted = [r for r in ranges if r.size]
     if not wanted:
         return []
-    with runner.watched():
-        rows = opened.source.frame(runner.spark, wanted, ("partition", "offset", "timestamp", "key", "value"))
-        return [ReportRow(**row.asDict()) for row in grouped(rows, by).collect()]
+    columns = ("partition", "offset", "timestamp", "key", "value")
+    counted = runner.do(lambda: grouped(opened.source.frame(runner.spark, wanted, columns), by).collect())
+    return [ReportRow(**row.asDict()) for row in counted]
 
 
 def run(options: Options) -> int:

@@ -11,22 +11,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from seglog.cli.arguments import Options
 from seglog.cli.common import answer
 from seglog.cli.exits import InputError, UsageError
+from seglog.cli.figures import bytes_text
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog_spark.catalog import PATIENCE_SECONDS, connect
 from seglog_spark.java import find_java, java_from_pip, version_of
-from seglog_spark.jobs.failures import is_spark_error, sentence_of, task_errors
+from seglog_spark.jobs.failures import WorkerLateError, is_spark_error, sentence_of, task_errors
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.servers import server_of
 from seglog_spark.session import session
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
+Measure = Callable[[ResultT], tuple[int, int]]
+"""The records and bytes of a task's result, for the progress."""
+
+_TRIES: Final = 3
 
 
 def require_packages() -> None:
@@ -109,6 +114,9 @@ class Runner(ExitStack):
         self._options = options
         self._progress = progress
         self._spark: Any = None
+        self._counts: tuple[Any, ...] = ()  # records and bytes that ``run`` has counted, as Spark's accumulators
+        writes_again = options.values.get("to_topic") is not None and options.job_id is None
+        self._tries = 1 if writes_again else _TRIES
 
     def start(self) -> None:
         """Start Spark now, before anything is begun that would be left half done if Spark does not start."""
@@ -121,30 +129,63 @@ class Runner(ExitStack):
             self._spark = self.enter_context(_spark(self._options))
         return self._spark
 
-    @contextmanager
-    def watched(self, more: Callable[[], str] = str) -> Iterator[None]:
-        """While the block runs, show Spark's progress; raise the error of a failed task as itself.
+    def do(self, step: Callable[[], ResultT], more: Callable[[], str] = str) -> ResultT:
+        """The result of ``step``, with progress shown while it runs; raises the error of a failed task as itself.
 
-        ``more`` returns the job's own words about its progress.
+        ``more`` returns the job's own words about its progress, in place of what Spark counts. Where Spark gives up a
+        Python worker that started late, the step is done again, unless that could write rows twice.
         """
-        tracker = self.spark.sparkContext.statusTracker()
+        for tries_left in reversed(range(self._tries)):
+            try:
+                with self._progress.watching(lambda: more() or self.passed()), task_errors():
+                    return step()
+            except WorkerLateError as error:
+                if not tries_left:
+                    raise
+                self._progress.say(f"{error}; trying again")
+        raise AssertionError("the last try returns or raises")
 
-        def look() -> str:
-            stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-            tasks = [f"{stage.numCompletedTasks:,} of {count_of(stage.numTasks, 'task')}" for stage in stages if stage]
-            return ", ".join(filter(None, [*tasks, more()]))
+    def passed(self) -> str:
+        """Records and bytes that have gone through the stages at work; empty before Spark has counted any.
 
-        with self._progress.watching(look), task_errors():
-            yield
+        Of a source in Python Spark counts records alone.
+        """
+        records, size = (counted.value for counted in self._counts) if self._counts else (0, 0)
+        active = self.spark.sparkContext._jsc.sc().statusStore().activeStages()  # noqa: SLF001 - PySpark has tasks only
+        for number in range(active.size()):
+            stage = active.apply(number)
+            records, size = records + stage.inputRecords(), size + stage.inputBytes()
+        return ", ".join(([count_of(records, "record")] if records else []) + ([bytes_text(size)] if size else []))
 
     def run(
-        self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], more: Callable[[], str] = str
+        self,
+        items: Sequence[ItemT],
+        task: Callable[[ItemT], ResultT],
+        more: Callable[[], str] = str,
+        *,
+        measure: Measure[ResultT] = lambda _: (0, 0),
     ) -> list[ResultT]:
         """The results of ``task`` for all items, in their order; each item is a Spark task."""
-        with self.watched(more):
-            spread = self.spark.sparkContext.parallelize(list(items), len(items))
-            found: list[ResultT] = spread.mapPartitions(partial(map, task)).collect()
-        return found
+        context = self.spark.sparkContext
+
+        def step() -> list[ResultT]:
+            self._counts = context.accumulator(0), context.accumulator(0)
+            counted = partial(_counted, task, measure, self._counts)
+            found: list[ResultT] = context.parallelize(list(items), len(items)).mapPartitions(counted).collect()
+            return found
+
+        return self.do(step, more)
+
+
+def _counted(
+    task: Callable[[ItemT], ResultT], measure: Measure[ResultT], counts: tuple[Any, ...], items: Iterator[ItemT]
+) -> Iterator[ResultT]:
+    """The results of ``task``, counted; the driver sees what a task has counted when it is done."""
+    for item in items:
+        result = task(item)
+        for count, more in zip(counts, measure(result), strict=True):
+            count.add(more)
+        yield result
 
 
 def folder_of(text: str, option: str) -> Path:
