@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "explain": "Explain a seek, why a segment is kept, where a setting is from.",
     "load": "Put load on a broker, and measure throughput and latency.",
     "mirror": "Copy topics live to an Apache Kafka, or from one.",
+    "archive": "Keep a topic as Parquet, continuing where the last run ended.",
     "spark": "Archive, replay, compact and report on topics, with Spark.",
     "ping": "Show which broker answers, and what problems it has.",
     "metrics": "Show what the broker counts and measures.",

@@ -5,9 +5,10 @@ from typing import Any, Final
 
 import click
 
+from seglog.cli import archive
 from seglog.cli.arguments import Options
 from seglog.cli.commands import PLACES, Choice, Command, Group, Option, flag
-from seglog.cli.option_types import COUNT, MEBIBYTES, PAIR, POSITIVE, SOME_SECONDS, Checked
+from seglog.cli.option_types import COUNT, PAIR, POSITIVE, Checked
 from seglog.cli.parameters import ack, compression, local, topic_option, until
 
 PRESERVED: Final = ("partition", "timestamp", "key")
@@ -100,43 +101,7 @@ COMMAND: Final = Group(
         _job(
             "archive",
             "Keep a topic as Parquet, continuing where the last run ended.",
-            topic_option("--topic", "The topic.", required=True),
-            Option(
-                ["--out"],
-                type=click.Path(),
-                required=True,
-                metavar="DIR",
-                help="The archive: a folder for each partition, and a manifest. Created if missing, continued if it "
-                "is there.",
-            ),
-            Option(["--target-file-mb"], type=MEBIBYTES, default="128", help="MiB of the log that make a file."),
-            compression("How files are compressed.", "zstd"),
-            flag("--durable-only", "Only records that survive a loss of power."),
-            Option(
-                ["--partition-by"],
-                type=click.Choice(("date",)),
-                help="Lay files out as topic=/date=/partition=, by the UTC date of their records. An archive keeps "
-                "the layout it began with.",
-            ),
-            flag(
-                "--follow",
-                "Keep archiving new records until an interrupt (Ctrl-C, SIGTERM). That gives up the round under "
-                "way, which the next run finishes.",
-            ),
-            Option(
-                ["--trigger"],
-                type=SOME_SECONDS,
-                show_default="60",
-                help="With --follow, how often to archive. Each time makes one or more files for every partition that "
-                "has new records.",
-            ),
-            flag("--accept-loss", "Continue without records that are gone, and note what is missing."),
-            Option(
-                ["--group"],
-                metavar="GROUP",
-                help="Commit how far the archive is to this group, without members, so that `seglog group describe` "
-                "shows it. The archive itself does not need it.",
-            ),
+            *archive.options(),
             example="seglog spark archive --topic clicks --out /data/clicks --follow --trigger 5m",
         ),
         _job(

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -22,12 +21,14 @@ from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.records import ConsumerGap
 from seglog_spark.jobs import target
+from seglog_spark.jobs.common import folder_of, open_client, print_result
 from seglog_spark.jobs.inputs import Opened, archive_path, open_input, spans
-from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load, locked, make_folder, save, sweep
-from seglog_spark.jobs.parquet_files import SCHEMA, write_file
 from seglog_spark.jobs.progress import Progress
-from seglog_spark.jobs.running import Runner, folder_of, open_client, print_result
+from seglog_spark.jobs.running import Runner
 from seglog_spark.offsets import OffsetRange
+from seglog_spark.tables.manifest import ArchivedFile, Manifest, load, save
+from seglog_spark.tables.parquet_files import SCHEMA, write_file
+from seglog_spark.tables.stores import Folder
 
 _REST: Final = ("offset", "timestamp", "timestampType", "value", "headers")
 """The columns kept beside partition and key."""
@@ -56,7 +57,7 @@ def in_order(rows: Any, topic: str, tasks: int) -> Any:
 class FilesTask:
     """Writes a file for each partition among a task's rows, which come in order. ``ranges`` is by partition."""
 
-    folder: Path
+    folder: Folder
     ranges: Mapping[int, OffsetRange]
     compression: str
 
@@ -78,14 +79,16 @@ def _by_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.R
 
 
 def begin(
-    found: Manifest | None, wanted: Manifest, ranges: Sequence[OffsetRange], folder: Path, *, overwrite: bool
+    found: Manifest | None, wanted: Manifest, ranges: Sequence[OffsetRange], folder: Folder, *, overwrite: bool
 ) -> Manifest | None:
     """The manifest to write; None when ``found`` is it already. InputError when ``found`` must not be replaced."""
     if found is None:
         return wanted.with_planned(ranges)
     if found.kind != "compacted" or found.topic != wanted.topic:
         kind = "the archive" if found.kind == "archive" else "a compaction"
-        raise InputError(f"{folder} holds {kind} of {found.topic}; a compaction of {wanted.topic} needs another folder")
+        raise InputError(
+            f"{folder.place} holds {kind} of {found.topic}; a compaction of {wanted.topic} needs another folder"
+        )
     is_same = (found.settings, found.topic_id) == (wanted.settings, wanted.topic_id)
     if found.planned and is_same:
         return found  # of a killed run: finishing it gives files of the same names
@@ -93,7 +96,7 @@ def begin(
         return None
     if not overwrite:
         raise InputError(
-            f"{folder} holds another compaction of {found.topic}; add --overwrite to put this one in its place"
+            f"{folder.place} holds another compaction of {found.topic}; add --overwrite to put this one in its place"
         )
     return wanted.with_planned(ranges)
 
@@ -112,27 +115,25 @@ def _to_files(
     beginning = begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite)
     if beginning is not None and any(r.size for r in beginning.planned):
         runner.start()  # before the folder is claimed, and before an earlier compaction is removed
-    make_folder(folder)
-    with locked(folder):
+    with folder.claimed():
         manifest = begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite)
         if manifest is None:
-            sentence = f"nothing new in {wanted.topic}; {folder} is unchanged"
+            sentence = f"nothing new in {wanted.topic}; {folder.place} is unchanged"
             return print_result(options, sentence, _summary(options, wanted, [], progress))
         save(folder, manifest)
-        sweep(folder)
-        for path in folder.glob("*/*.parquet"):  # of an earlier compaction, whose manifest is gone
-            path.unlink()
+        for name in [name for name in folder.names() if name.endswith(".parquet")]:
+            folder.remove(name)  # of an earlier compaction, whose manifest is gone
         files = _make_files(options, opened, manifest.planned, folder, runner)
         save(folder, manifest.with_written(files))
     size = bytes_text(sum(found.size for found in files))
     records = sum(found.records for found in files)
     what = f"{count_of(records, 'record')} of {wanted.topic}, the latest of each key"
-    sentence = f"{what}: {size} in {folder}, {progress.seconds:.1f} s"
+    sentence = f"{what}: {size} in {folder.place}, {progress.seconds:.1f} s"
     return print_result(options, sentence, _summary(options, wanted, files, progress))
 
 
 def _make_files(
-    options: Options, opened: Opened, ranges: Sequence[OffsetRange], folder: Path, runner: Runner
+    options: Options, opened: Opened, ranges: Sequence[OffsetRange], folder: Folder, runner: Runner
 ) -> list[ArchivedFile]:
     if not any(r.size for r in ranges):
         return []
@@ -151,7 +152,7 @@ def _rows(options: Options, opened: Opened, ranges: Sequence[OffsetRange], runne
 def _summary(options: Options, manifest: Manifest, files: Sequence[ArchivedFile], progress: Progress) -> dict[str, Any]:
     return {
         "topic": manifest.topic,
-        "out": str(folder_of(options.out, "--out")),
+        "out": folder_of(options.out, "--out").place,
         "files": [found.path for found in files],
         "records": sum(found.records for found in files),
         "bytes": sum(found.size for found in files),

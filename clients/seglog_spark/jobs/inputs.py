@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,16 +17,17 @@ from seglog.cli.exits import UsageError
 from seglog.client import Client
 from seglog.core.moments import AtOffset, AtTime, Edge, Moment
 from seglog_spark.catalog import Catalog
-from seglog_spark.jobs.by_date import read_merged
-from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load_whole
-from seglog_spark.jobs.parquet_files import first_at
-from seglog_spark.jobs.running import folder_of
+from seglog_spark.jobs.common import folder_of
 from seglog_spark.offsets import OffsetRange, Offsets, TopicPartition, to_spark
 from seglog_spark.options import Subscribe
 from seglog_spark.planning import Ends, FindTimes
 from seglog_spark.reading import RangeReader
 from seglog_spark.schema import COLUMNS, ddl
 from seglog_spark.servers import Server, options_of, server_of
+from seglog_spark.tables.manifest import ArchivedFile, Manifest, load_whole
+from seglog_spark.tables.parquet_files import first_at
+from seglog_spark.tables.periods import read_merged
+from seglog_spark.tables.stores import Folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ArchiveInput:
     """An archive in a folder that workers see too; ``topic`` is the one that it was made from."""
 
     topic: str
-    folder: Path
+    folder: Folder
     files: tuple[ArchivedFile, ...]
 
     def batches(self, r: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -76,7 +76,7 @@ class ArchiveInput:
 
     def frame(self, spark: Any, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Any:
         """As of a topic."""
-        paths = [str(self.folder / found.path) for r in ranges for found in self._files(r)]
+        paths = [str(self.folder.open(found.path)) for r in ranges for found in self._files(r)]
         if not paths:
             return _nothing(spark, columns)
         wanted = " or ".join(
@@ -95,7 +95,7 @@ class ArchiveInput:
             if found.partition == partition and found.max_timestamp is not None and found.max_timestamp >= time_ms
         ]
         for _, files in groupby(reaching, key=_span):
-            offsets = [first_at(self.folder / found.path, time_ms) for found in files]
+            offsets = [first_at(self.folder, found.path, time_ms) for found in files]
             return min(offset for offset in offsets if offset is not None)
         return None
 
@@ -160,7 +160,7 @@ def open_input(options: Options, client: Client | None) -> Opened:
 
 def archive_path(options: Options) -> str | None:
     """The absolute path that ``--in`` names."""
-    return None if options.archive is None else str(folder_of(options.archive, "--in"))
+    return None if options.archive is None else folder_of(options.archive, "--in").place
 
 
 def archive_ends(manifest: Manifest) -> dict[TopicPartition, Ends]:

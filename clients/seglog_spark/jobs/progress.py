@@ -6,9 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from seglog.cli.terminal import draw_line
+
+ResultT = TypeVar("ResultT")
+Measure = Callable[[ResultT], tuple[int, int]]
+"""The records and bytes of a task's result, for the progress."""
 
 _LOOK_SECONDS: Final = 0.5
 _LINE_SECONDS: Final = 10.0

@@ -11,9 +11,10 @@ from seglog.cli.exits import UsageError
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog_spark.catalog import connect
+from seglog_spark.jobs.common import open_client
 from seglog_spark.jobs.inputs import Input, archive_path, open_input
 from seglog_spark.jobs.progress import Progress
-from seglog_spark.jobs.running import Runner, open_client
+from seglog_spark.jobs.running import Runner
 from seglog_spark.jobs.target import Pace, begin, print_written, write_options
 from seglog_spark.marks import Writing
 from seglog_spark.marks_topic import MarksTopic

@@ -22,11 +22,12 @@ from seglog.cli.terminal import print_line
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.moments import format_time
+from seglog_spark.jobs.common import open_client
 from seglog_spark.jobs.inputs import Opened, open_input
-from seglog_spark.jobs.manifest import whole_file, write_whole
 from seglog_spark.jobs.progress import Progress
-from seglog_spark.jobs.running import Runner, open_client
+from seglog_spark.jobs.running import Runner
 from seglog_spark.offsets import OffsetRange
+from seglog_spark.tables.stores import whole_file, write_whole
 
 _SHOWN: Final = {"hour": 13, "day": 10, "month": 7, "year": 4}
 """Characters of a time that are shown for each period."""

@@ -1,4 +1,4 @@
-"""Steps common to all jobs: check packages, connect, start Spark, run tasks, print the result."""
+"""Spark for jobs: what it needs, its start, tasks on it."""
 
 import importlib.util
 import logging
@@ -7,29 +7,22 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import answer
-from seglog.cli.exits import InputError, UsageError
+from seglog.cli.exits import InputError
 from seglog.cli.figures import bytes_text
-from seglog.client import Client
 from seglog.core.errors import count_of
-from seglog_spark.catalog import PATIENCE_SECONDS, connect
 from seglog_spark.java import find_java, java_from_pip, version_of
 from seglog_spark.jobs.failures import WorkerLateError, is_spark_error, sentence_of, task_errors
-from seglog_spark.jobs.progress import Progress
-from seglog_spark.servers import server_of
+from seglog_spark.jobs.progress import Measure, Progress
 from seglog_spark.session import session
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
-Measure = Callable[[ResultT], tuple[int, int]]
-"""The records and bytes of a task's result, for the progress."""
 
 _TRIES: Final = 3
 
@@ -41,16 +34,6 @@ def require_packages() -> None:
             raise InputError(f"jobs run on Spark, and the package {name} is missing: pip install 'seglog[spark]'")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         find_java(os.environ, version_of, java_from_pip)
-
-
-def open_client(options: Options, patience: float = PATIENCE_SECONDS) -> Client:
-    """A client of a broker that has answered once; from then on it waits ``patience`` seconds for the broker."""
-    try:
-        server = server_of(options)
-        with connect(server, options.connect_timeout):
-            return connect(server, patience)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 @contextmanager
@@ -186,15 +169,3 @@ def _counted(
         for count, more in zip(counts, measure(result), strict=True):
             count.add(more)
         yield result
-
-
-def folder_of(text: str, option: str) -> Path:
-    """The absolute path of a folder that tasks see, too; UsageError for a URL."""
-    if "://" in text:
-        raise UsageError(f"{option} {text}: write a folder, on a cluster one that all machines see, not a URL")
-    return Path(text).absolute()
-
-
-def print_result(options: Options, sentence: str, summary: Mapping[str, Any]) -> int:
-    """Print the result: a sentence, or with ``--json`` the whole summary. Returns the exit code, which is 0."""
-    return answer(options, {"job": options.job, **summary}, sentence)

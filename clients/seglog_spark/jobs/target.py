@@ -11,8 +11,8 @@ from seglog.client import Client
 from seglog.core.errors import count_of, duration_of
 from seglog_protocol.errors import InvalidPartitionsError
 from seglog_protocol.messages import TopicDescription
+from seglog_spark.jobs.common import print_result
 from seglog_spark.jobs.progress import Progress
-from seglog_spark.jobs.running import print_result
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.options import WriteOptions, parse_write_options

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from seglog_spark.jobs.parquet_files import SCHEMA
 from seglog_spark.offsets import OffsetRange
+from seglog_spark.tables.parquet_files import SCHEMA
 
 DAY_US = 24 * 3600 * 1_000_000
 

@@ -15,7 +15,8 @@ import pytest
 from seglog import connect
 from seglog.client import Client
 from seglog_spark.jobs import report
-from seglog_spark.jobs.manifest import load
+from seglog_spark.tables.manifest import load
+from seglog_spark.tables.stores import Folder
 from tests.processes import Daemon, clean_environment, daemon, seglog, seglog_command
 from tests.spark.conftest import require_spark
 from tests.spark.drivers import killed_in_the_end
@@ -97,7 +98,7 @@ def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[bytes]", 
 
 def archived(folder: Path) -> int:
     """Records in an archive, by its manifest."""
-    manifest = load(folder)
+    manifest = load(Folder(folder))
     return 0 if manifest is None else sum(found.records for found in manifest.files)
 
 

@@ -16,10 +16,11 @@ import pyarrow.dataset
 import pytest
 
 import seglog
-from seglog_spark.jobs.by_date import write_by_date
-from seglog_spark.jobs.manifest import Manifest, locked, save
-from seglog_spark.jobs.parquet_files import write_file
 from seglog_spark.offsets import OffsetRange
+from seglog_spark.tables.manifest import Manifest, save
+from seglog_spark.tables.parquet_files import write_file
+from seglog_spark.tables.periods import write_by_period
+from seglog_spark.tables.stores import Folder
 from tests.processes import daemon
 from tests.spark.jobs.records import DAY_US, batches, timed
 from tests.support import REPOSITORY
@@ -65,14 +66,14 @@ def engines(document: str, heading: str) -> list[Any]:
 @pytest.fixture(params=["by offset", pytest.param("by date", marks=pytest.mark.soak)])
 def archive(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An archive as a run leaves it, where the documents have it; its layout."""
-    folder = tmp_path / "lake" / "commits"
-    folder.mkdir(parents=True)
-    with locked(folder):
+    (tmp_path / "lake").mkdir()
+    folder = Folder(tmp_path / "lake" / "commits")
+    with folder.claimed():
         written = []
         for r in RANGES:
             rows = timed(batches(r, (), rows_max=7), lambda offset: (17_890 + offset % 3) * DAY_US)
             if request.param == "by date":
-                written += write_by_date(folder, r, rows, "zstd")
+                written += write_by_period(folder, "date", r, rows, "zstd")
             else:
                 written.append(write_file(folder, r, rows, "zstd"))
         save(folder, Manifest("commits", "i" * 22).with_planned(RANGES).with_written(written))

@@ -17,13 +17,13 @@ from seglog.cli.exits import InputError
 from seglog.core.moments import AtOffset, AtTime, Edge, Moment
 from seglog.core.records import ConsumerGap
 from seglog_protocol.messages import TopicDescription
-from seglog_spark.jobs import archive as archive_module
-from seglog_spark.jobs import by_date, manifest
-from seglog_spark.jobs import manifest as manifest_module
-from seglog_spark.jobs.archive import ArchiveTask, Plan, archive, check_same
-from seglog_spark.jobs.by_date import BEGUN, date_of, days_of, find_by_date, read_merged, remove_notes, write_by_date
+from seglog_spark.jobs import archiving
+from seglog_spark.jobs.archiving import ArchiveTask, Place, Plan, archive, check_same
 from seglog_spark.jobs.inputs import ArchiveInput, archive_ends, spans
-from seglog_spark.jobs.manifest import (
+from seglog_spark.offsets import OffsetRange
+from seglog_spark.planning import DataLossError, Ends
+from seglog_spark.tables import periods, stores
+from seglog_spark.tables.manifest import (
     GAPS_MAX,
     MANIFEST,
     NO_DATE,
@@ -34,15 +34,20 @@ from seglog_spark.jobs.manifest import (
     file_name,
     load,
     load_whole,
-    locked,
     save,
-    sweep,
-    whole_file,
-    write_whole,
 )
-from seglog_spark.jobs.parquet_files import SCHEMA, find_file, first_at, read_file, write_file
-from seglog_spark.offsets import OffsetRange
-from seglog_spark.planning import DataLossError, Ends
+from seglog_spark.tables.parquet_files import SCHEMA, find_file, first_at, read_file, write_file
+from seglog_spark.tables.periods import (
+    BEGUN,
+    find_by_period,
+    periods_of,
+    read_merged,
+    remove_notes,
+    shown,
+    write_by_period,
+)
+from seglog_spark.tables.stores import Folder, whole_file, write_whole
+from seglog_spark.tables.targets import ParquetFiles
 from tests.spark.fake_log import RECORD_BYTES, FakeLog, log, tp
 from tests.spark.jobs.records import DAY_US, batches, in_rows, row, timed
 
@@ -51,24 +56,29 @@ RANGE = OffsetRange("t", 1, 100, 160)
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_records_come_back_as_they_went_in(tmp_path: Path, compression: str) -> None:
-    written = write_file(tmp_path, RANGE, batches(RANGE), compression)
-    path = tmp_path / written.path
-    assert in_rows(read_file(path, SCHEMA.names, 0, 1000)) == [row("t", 1, offset) for offset in range(100, 160)]
-    assert in_rows(read_file(path, ["value"], 110, 112)) == [{"value": b"value 110"}, {"value": b"value 111"}]
-    assert list(read_file(path, ["value"], 160, 1000)) == []
+    store = Folder(tmp_path)
+    written = write_file(store, RANGE, batches(RANGE), compression)
+    assert in_rows(read_file(store, written.path, SCHEMA.names, 0, 1000)) == [
+        row("t", 1, offset) for offset in range(100, 160)
+    ]
+    assert in_rows(read_file(store, written.path, ["value"], 110, 112)) == [
+        {"value": b"value 110"},
+        {"value": b"value 111"},
+    ]
+    assert list(read_file(store, written.path, ["value"], 160, 1000)) == []
     assert (written.records, written.missing, written.gaps) == (60, 0, ())
     assert (written.min_timestamp, written.max_timestamp) == (100_000, 159_000)
-    assert written.size == path.stat().st_size
-    assert find_file(tmp_path, RANGE) == written
+    assert written.size == (tmp_path / written.path).stat().st_size
+    assert find_file(store, RANGE) == written
 
 
 def test_a_range_without_a_record_has_a_file_that_says_so(tmp_path: Path) -> None:
     gap = ConsumerGap("t", 1, 50, 500, "compacted")
-    written = write_file(tmp_path, RANGE, [], "zstd", [gap])
+    written = write_file(Folder(tmp_path), RANGE, [], "zstd", [gap])
     assert (written.records, written.missing, written.gaps) == (0, 60, (FileGap(100, 160, "compacted"),))
     assert written.min_timestamp is None
     assert pq.read_table(tmp_path / written.path).schema.equals(SCHEMA)
-    assert first_at(tmp_path / written.path, 0) is None
+    assert first_at(Folder(tmp_path), written.path, 0) is None
 
 
 @given(st.sets(st.integers(100, 159)), st.sets(st.integers(100, 159)))
@@ -77,33 +87,33 @@ def test_every_offset_is_a_record_or_in_a_gap_with_its_reason(
 ) -> None:
     folder = tmp_path_factory.mktemp("archive")
     met = [ConsumerGap("t", 1, offset, offset + 1, "compacted") for offset in without & told]
-    written = write_file(folder, RANGE, batches(RANGE, without, rows_max=7), "none", met)
+    written = write_file(Folder(folder), RANGE, batches(RANGE, without, rows_max=7), "none", met)
     assert written.gaps is not None
     reasons = {offset: gap.reason for gap in written.gaps for offset in range(gap.start, gap.end)}
     assert reasons == {offset: "compacted" if offset in told else "unknown" for offset in without}
     assert written.missing == len(without)
     assert written.records == 60 - len(without)
-    assert find_file(folder, RANGE) == written
+    assert find_file(Folder(folder), RANGE) == written
 
 
 def test_more_gaps_than_anybody_reads_are_only_counted(tmp_path: Path) -> None:
     r = OffsetRange("t", 0, 0, 3 * GAPS_MAX)
-    written = write_file(tmp_path, r, batches(r, range(0, r.end, 2), rows_max=1000), "none")
+    written = write_file(Folder(tmp_path), r, batches(r, range(0, r.end, 2), rows_max=1000), "none")
     assert (written.missing, written.gaps) == (r.size // 2, None)
 
 
 def test_what_is_not_whole_is_not_taken_for_a_file(tmp_path: Path) -> None:
-    written = write_file(tmp_path, RANGE, batches(RANGE), "zstd")
+    written = write_file(Folder(tmp_path), RANGE, batches(RANGE), "zstd")
     path = tmp_path / written.path
     whole = path.read_bytes()
-    assert find_file(tmp_path, OffsetRange("t", 1, 100, 161)) is None
+    assert find_file(Folder(tmp_path), OffsetRange("t", 1, 100, 161)) is None
     for content in (b"", whole[:-1], whole[:1000], b"PAR1" * 10):
         path.write_bytes(content)
-        assert find_file(tmp_path, RANGE) is None
+        assert find_file(Folder(tmp_path), RANGE) is None
     other = OffsetRange("t", 1, 200, 260)
     path.rename(tmp_path / file_name(other))
     (tmp_path / file_name(other)).write_bytes(whole)
-    assert find_file(tmp_path, other) is None  # it says itself whose records it has
+    assert find_file(Folder(tmp_path), other) is None  # it says itself whose records it has
 
 
 def test_offsets_that_do_not_rise_within_the_range_are_an_error_and_leave_nothing(tmp_path: Path) -> None:
@@ -114,7 +124,7 @@ def test_offsets_that_do_not_rise_within_the_range_are_an_error_and_leave_nothin
     ]
     for pieces in wrong:
         with pytest.raises(ValueError, match="do not rise within it"):
-            write_file(tmp_path, RANGE, pieces, "none")
+            write_file(Folder(tmp_path), RANGE, pieces, "none")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -155,10 +165,11 @@ def test_by_date_there_are_the_same_records_in_the_same_order_and_the_same_gaps(
     merged_bytes: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("archive")
+    as_dated, as_plain = Folder(folder / "dated"), Folder(folder / "plain")
     records = list(timed(batches(SPAN, without, rows_max=7), lambda offset: chosen[offset - SPAN.start]))
     met = [ConsumerGap("t", 1, offset, offset + 1, "compacted") for offset in without]
-    plain = write_file(folder / "plain", SPAN, records, "none", met)
-    dated = write_by_date(folder / "dated", SPAN, records, "none", met)
+    plain = write_file(as_plain, SPAN, records, "none", met)
+    dated = write_by_period(as_dated, "date", SPAN, records, "none", met)
     assert sum(found.records for found in dated) == plain.records
     assert sum(found.missing for found in dated) == plain.missing
     assert [gap for found in dated for gap in found.gaps or ()] == list(plain.gaps or ())
@@ -166,18 +177,21 @@ def test_by_date_there_are_the_same_records_in_the_same_order_and_the_same_gaps(
         facts = [getattr(found, column) for found in dated if getattr(found, column) is not None]
         assert (min if column[:3] == "min" else max)(facts, default=None) == getattr(plain, column)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(by_date, "_MERGED_BYTES", merged_bytes)
+        patch.setattr(periods, "_MERGED_BYTES", merged_bytes)
         for columns in (SCHEMA.names, ["value", "timestamp"]):
-            read = in_rows(read_merged(folder / "dated", dated, columns, *span))
-            assert read == in_rows(read_merged(folder / "plain", [plain], columns, *span))
-    inputs = (ArchiveInput("t", folder / "dated", tuple(dated)), ArchiveInput("t", folder / "plain", (plain,)))
+            read = in_rows(read_merged(as_dated, dated, columns, *span))
+            assert read == in_rows(read_merged(as_plain, [plain], columns, *span))
+    inputs = (
+        ArchiveInput("t", as_dated, tuple(dated)),
+        ArchiveInput("t", as_plain, (plain,)),
+    )
     for time_ms in (-1, 0, 1, CHRISTMAS_US // 1000, CHRISTMAS_US // 1000 + 7200, 2**53):
         by_dates, by_offsets = (source.find_times({tp("t-1"): time_ms}) for source in inputs)
         assert by_dates == by_offsets
 
 
 def test_a_file_has_the_records_of_one_range_and_one_date(tmp_path: Path) -> None:
-    written = write_by_date(tmp_path, SPAN, mixed(SPAN), "zstd")
+    written = write_by_period(Folder(tmp_path), "date", SPAN, mixed(SPAN), "zstd")
     assert [found.path for found in written] == [
         f"topic=t/date={date}/partition=1/00000000000000000100-00000000000000000140.parquet"
         for date in (NO_DATE, "2018-12-25", "2018-12-26", "2018-12-27")
@@ -201,8 +215,8 @@ def test_dates_are_those_of_utc_and_what_is_no_date_has_none() -> None:
         253_402_300_799_999_999,
         -62_135_596_800_000_001,
     ]
-    days = days_of(pa.chunked_array([pa.array(micros, pa.timestamp("us", "UTC"))]))
-    assert list(map(date_of, days.tolist())) == [
+    days = periods_of(pa.chunked_array([pa.array(micros, pa.timestamp("us", "UTC"))]), "D")
+    assert [shown(day, "date") for day in days.tolist()] == [
         "1969-12-31",
         "1970-01-01",
         "1970-01-01",
@@ -212,39 +226,39 @@ def test_dates_are_those_of_utc_and_what_is_no_date_has_none() -> None:
         "9999-12-31",
         NO_DATE,
     ]
-    assert date_of(int(np.datetime64("2024-02-29").astype("int64"))) == "2024-02-29"
+    assert shown(int(np.datetime64("2024-02-29").astype("int64")), "date") == "2024-02-29"
 
 
 def test_a_range_without_a_record_has_one_file_that_says_so(tmp_path: Path) -> None:
-    (written,) = write_by_date(tmp_path, SPAN, [], "zstd", [ConsumerGap("t", 1, 0, 500, "expired")])
+    (written,) = write_by_period(Folder(tmp_path), "date", SPAN, [], "zstd", [ConsumerGap("t", 1, 0, 500, "expired")])
     assert (written.records, written.missing, written.gaps) == (0, 40, (FileGap(100, 140, "expired"),))
     assert f"date={NO_DATE}/" in written.path
-    assert find_by_date(tmp_path, SPAN) == [written]
+    assert find_by_period(Folder(tmp_path), SPAN) == [written]
 
 
 def test_a_range_is_found_when_all_its_files_are_there(tmp_path: Path) -> None:
-    assert find_by_date(tmp_path, SPAN) == []
-    written = write_by_date(tmp_path, SPAN, mixed(SPAN), "zstd")
-    assert find_by_date(tmp_path, SPAN) == written
-    assert find_by_date(tmp_path, SPAN._replace(end=141)) == []
+    assert find_by_period(Folder(tmp_path), SPAN) == []
+    written = write_by_period(Folder(tmp_path), "date", SPAN, mixed(SPAN), "zstd")
+    assert find_by_period(Folder(tmp_path), SPAN) == written
+    assert find_by_period(Folder(tmp_path), SPAN._replace(end=141)) == []
     for found in written:
         path = tmp_path / found.path
         content = path.read_bytes()
         path.write_bytes(content[:-1])
-        assert find_by_date(tmp_path, SPAN) == []
+        assert find_by_period(Folder(tmp_path), SPAN) == []
         path.unlink()
-        assert find_by_date(tmp_path, SPAN) == []
+        assert find_by_period(Folder(tmp_path), SPAN) == []
         path.write_bytes(content)
-    assert find_by_date(tmp_path, SPAN) == written
-    remove_notes(tmp_path)
-    assert find_by_date(tmp_path, SPAN) == []
+    assert find_by_period(Folder(tmp_path), SPAN) == written
+    remove_notes(Folder(tmp_path))
+    assert find_by_period(Folder(tmp_path), SPAN) == []
 
 
 def test_a_range_that_is_made_again_with_fewer_dates_leaves_no_file_of_before(tmp_path: Path) -> None:
-    before = write_by_date(tmp_path, SPAN, mixed(SPAN), "zstd")
+    before = write_by_period(Folder(tmp_path), "date", SPAN, mixed(SPAN), "zstd")
     (tmp_path / before[0].path).unlink()  # it was killed
     without = {offset for offset in range(100, 140) if offset % 5 == 2 or offset * 7 % 3 == 1}  # compacted since
-    again = write_by_date(tmp_path, SPAN, mixed(SPAN, without), "zstd")
+    again = write_by_period(Folder(tmp_path), "date", SPAN, mixed(SPAN, without), "zstd")
     assert [found.path.split("/")[1] for found in again] == ["date=2018-12-25", "date=2018-12-27"]
     assert files_below(tmp_path) == {found.path for found in again}
 
@@ -257,8 +271,8 @@ def test_every_folder_on_the_way_to_a_file_survives_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: set[Path] = set()
-    monkeypatch.setattr(manifest, "_sync", synced.add)
-    (first, *_) = write_by_date(tmp_path, SPAN, mixed(SPAN), "zstd")
+    monkeypatch.setattr(stores, "_sync", synced.add)
+    (first, *_) = write_by_period(Folder(tmp_path), "date", SPAN, mixed(SPAN), "zstd")
     assert synced >= {tmp_path / parent for parent in Path(first.path).parents}
 
 
@@ -275,11 +289,11 @@ def archived(r: OffsetRange, *gaps: FileGap) -> ArchivedFile:
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     made = Manifest("t", "id").with_planned([FIRST, OffsetRange("t", 1, 5, 9)])
-    save(tmp_path, made)
-    assert load(tmp_path) == made
+    save(Folder(tmp_path), made)
+    assert load(Folder(tmp_path)) == made
     full = made.with_written([archived(OffsetRange("t", 1, 5, 9)), archived(FIRST, FileGap(3, 5, "compacted"))])
-    save(tmp_path, full)
-    assert load(tmp_path) == full
+    save(Folder(tmp_path), full)
+    assert load(Folder(tmp_path)) == full
     assert full.partitions == {0: (0, 100), 1: (5, 9)}
     assert [found.partition for found in full.files] == [0, 1]
     assert full.planned == ()
@@ -293,18 +307,18 @@ def test_names_of_files_sort_as_their_offsets_do() -> None:
 
 
 def test_a_folder_with_something_else_in_it_is_no_archive(tmp_path: Path) -> None:
-    assert load(tmp_path / "missing") is None
-    assert load(tmp_path) is None
-    with locked(tmp_path):
+    assert load(Folder(tmp_path / "missing")) is None
+    assert load(Folder(tmp_path)) is None
+    with Folder(tmp_path).claimed():
         pass
-    assert load(tmp_path) is None
+    assert load(Folder(tmp_path)) is None
     (tmp_path / "letter.txt").write_text("Dear")
     with pytest.raises(InputError, match=r"is not an archive of seglog: it holds other files"):
-        load(tmp_path)
+        load(Folder(tmp_path))
     with pytest.raises(InputError, match=r"letter\.txt is a file"):
-        load(tmp_path / "letter.txt")
+        load(Folder(tmp_path / "letter.txt"))
     with pytest.raises(InputError, match="holds no archive"):
-        load_whole(tmp_path)
+        load_whole(Folder(tmp_path))
     for text in (
         "",
         "[]",
@@ -313,15 +327,15 @@ def test_a_folder_with_something_else_in_it_is_no_archive(tmp_path: Path) -> Non
     ):
         (tmp_path / MANIFEST).write_text(text)
         with pytest.raises(InputError, match="is not a manifest that this version can read"):
-            load(tmp_path)
+            load(Folder(tmp_path))
 
 
 def test_a_compaction_that_was_not_finished_is_not_read(tmp_path: Path) -> None:
-    save(tmp_path, Manifest("t", "id", "compacted").with_planned([FIRST]))
+    save(Folder(tmp_path), Manifest("t", "id", "compacted").with_planned([FIRST]))
     with pytest.raises(InputError, match="was not finished"):
-        load_whole(tmp_path)
-    save(tmp_path, Manifest("t", "id").with_planned([FIRST]))
-    assert load_whole(tmp_path).planned == (FIRST,)  # of an archive what is there can be read
+        load_whole(Folder(tmp_path))
+    save(Folder(tmp_path), Manifest("t", "id").with_planned([FIRST]))
+    assert load_whole(Folder(tmp_path)).planned == (FIRST,)  # of an archive what is there can be read
 
 
 def test_a_file_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
@@ -343,14 +357,20 @@ def test_what_killed_runs_left_is_swept_away_and_nothing_else(tmp_path: Path) ->
     kept = [tmp_path / "t-0" / "a.parquet", tmp_path / ".hidden", tmp_path / "b.tmp"]
     for path in [*kept, tmp_path / "t-0" / ".a.parquet.12.tmp", tmp_path / "._manifest.json.3.tmp"]:
         path.touch()
-    sweep(tmp_path)
+    with Folder(tmp_path).claimed():
+        pass
+    (tmp_path / "_lock").unlink()
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(kept)
 
 
 def test_a_second_run_waits_its_turn(tmp_path: Path) -> None:
-    with locked(tmp_path), pytest.raises(InputError, match="another run is writing"), locked(tmp_path):
+    with (
+        Folder(tmp_path).claimed(),
+        pytest.raises(InputError, match="another run is writing"),
+        Folder(tmp_path).claimed(),
+    ):
         pass
-    with locked(tmp_path):
+    with Folder(tmp_path).claimed():
         pass
 
 
@@ -358,9 +378,9 @@ ARCHIVED = [OffsetRange("a", 0, 5, 20), OffsetRange("a", 0, 20, 60), OffsetRange
 
 
 def archive_of(folder: Path) -> tuple[ArchiveInput, Manifest]:
-    files = [write_file(folder, r, batches(r), "none") for r in ARCHIVED]
+    files = [write_file(Folder(folder), r, batches(r), "none") for r in ARCHIVED]
     manifest = Manifest("a", "id").with_planned(ARCHIVED).with_written(files)
-    return ArchiveInput("a", folder, manifest.files), manifest
+    return ArchiveInput("a", Folder(folder), manifest.files), manifest
 
 
 moments = st.one_of(
@@ -471,21 +491,21 @@ def test_what_expired_before_it_was_archived_is_an_error_or_a_gap_of_the_first_f
 
 def test_an_archive_of_another_topic_is_left_alone(tmp_path: Path) -> None:
     source = log(a_0=25)
-    check_same(Manifest("a", "id", partitions={0: (0, 25)}), TOPIC, source, tmp_path)
+    check_same(Manifest("a", "id", partitions={0: (0, 25)}), TOPIC, source, "here")
     with pytest.raises(InputError, match="holds the archive of b; an archive of a needs a folder of its own"):
-        check_same(Manifest("b", "id"), TOPIC, source, tmp_path)
+        check_same(Manifest("b", "id"), TOPIC, source, "here")
     with pytest.raises(InputError, match="holds a compaction of a"):
-        check_same(Manifest("a", "id", "compacted"), TOPIC, source, tmp_path)
+        check_same(Manifest("a", "id", "compacted"), TOPIC, source, "here")
     with pytest.raises(InputError, match="an earlier topic a, which was deleted"):
-        check_same(Manifest("a", "other"), TOPIC, source, tmp_path)
+        check_same(Manifest("a", "other"), TOPIC, source, "here")
     dated = Manifest("a", "id", settings={"partition_by": "date"}, partitions={0: (0, 25)})
-    check_same(dated, TOPIC, source, tmp_path, "date")
+    check_same(dated, TOPIC, source, "here", "date")
     with pytest.raises(InputError, match=r"is laid out by date, and stays as it was begun; add --partition-by date"):
-        check_same(dated, TOPIC, source, tmp_path)
+        check_same(dated, TOPIC, source, "here")
     with pytest.raises(InputError, match=r"is not laid out by date, .* leave out --partition-by date"):
-        check_same(Manifest("a", "id", partitions={0: (0, 25)}), TOPIC, source, tmp_path, "date")
+        check_same(Manifest("a", "id", partitions={0: (0, 25)}), TOPIC, source, "here", "date")
     with pytest.raises(DataLossError, match="has a-0 up to offset 26, and its log ends at 25"):
-        check_same(Manifest("a", "id", partitions={0: (0, 26)}), TOPIC, source, tmp_path)
+        check_same(Manifest("a", "id", partitions={0: (0, 26)}), TOPIC, source, "here")
 
 
 def test_gaps_stand_in_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -497,10 +517,16 @@ def test_gaps_stand_in_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             yield from batches(r, {3, 4})
             self.on_gap(ConsumerGap("a", 0, 3, 5, "compacted"))
 
-    monkeypatch.setattr(archive_module, "RangeReader", Compacted)
-    make = ArchiveTask("localhost", tmp_path, "none", durable_only=False, accept_loss=False)
-    archive(PLAN, log(a_0=8), Manifest("a", "id"), tmp_path, lambda ranges: [make(r) for r in ranges])
-    made = load(tmp_path)
+    monkeypatch.setattr(archiving, "RangeReader", Compacted)
+    make = ArchiveTask("localhost", Folder(tmp_path), "none", durable_only=False, accept_loss=False)
+    archive(
+        PLAN,
+        log(a_0=8),
+        Manifest("a", "id"),
+        Place(Folder(tmp_path), ParquetFiles()),
+        lambda ranges: [make(r) for r in ranges],
+    )
+    made = load(Folder(tmp_path))
     assert made is not None
     assert made.files[0].gaps == (FileGap(3, 5, "compacted"),)
 
@@ -531,23 +557,24 @@ def test_a_run_that_is_killed_at_any_step(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, layout: Layout
 ) -> None:
     """A run that is killed at any step is gone on with and nothing is doubled or missing."""
-    monkeypatch.setattr(archive_module, "RangeReader", FakeReader)
+    monkeypatch.setattr(archiving, "RangeReader", FakeReader)
     settings = {"partition_by": layout}
 
     def run(folder: Path, source: FakeLog, last_step: int) -> bool:
         """Whether it came to its end."""
-        task = ArchiveTask("localhost", folder, "none", durable_only=False, accept_loss=False, layout=layout)
+        place = Place(Folder(folder), ParquetFiles())
+        task = ArchiveTask("localhost", place.store, "none", durable_only=False, accept_loss=False, layout=layout)
         steps = Steps(last_step)
         with monkeypatch.context() as patch:
             # Nobody pulls a plug here: that it would be synced is enough.
-            patch.setattr(manifest_module, "_sync", steps.around(lambda _: None))
+            patch.setattr(stores, "_sync", steps.around(lambda _: None))
             for name in ("replace", "unlink", "mkdir"):
                 patch.setattr(Path, name, steps.around(getattr(Path, name)))
             try:
                 # Spark finishes tasks in any order.
-                sweep(folder)
-                manifest = load(folder) or Manifest("a", "id", settings=settings)
-                archive(PLAN, source, manifest, folder, lambda ranges: [*map(task, ranges[::-1])])
+                with place.store.claimed():
+                    manifest = load(place.store) or Manifest("a", "id", settings=settings)
+                    archive(PLAN, source, manifest, place, lambda ranges: [*map(task, ranges[::-1])])
             except Killed:
                 return False
         return True
@@ -562,11 +589,11 @@ def test_a_run_that_is_killed_at_any_step(
         source.latest |= {tp("a-0"): 40}
         assert run(folder, source, 10_000)
         assert in_archive(folder) == in_log(source)
-        made = load(folder)
+        made = load(Folder(folder))
         assert made is not None
         assert {found.path for found in made.files} == {str(p.relative_to(folder)) for p in files_in(folder)}
         assert made.planned == ()
-        assert not (folder / BEGUN).exists()
+        assert list((folder / BEGUN).glob("*")) == []
     else:
         pytest.fail("it never came to its end")
     assert first_kill > 20

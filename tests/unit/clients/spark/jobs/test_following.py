@@ -21,7 +21,7 @@ from seglog_protocol.errors import (
     UnknownTopicError,
 )
 from seglog_spark.java import JavaMissingError
-from seglog_spark.jobs.archive import AGAIN_SECONDS, follow, passes
+from seglog_spark.jobs.archiving import AGAIN_SECONDS, follow, passes
 from seglog_spark.jobs.failures import as_command_errors, failure_in, sentence_of, task_errors
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.report import ReportRow, by_partition, merged, table, write_parquet

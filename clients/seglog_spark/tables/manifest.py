@@ -9,21 +9,16 @@ whenever a run is killed, a range always has the same files, no two files overla
 complete file. This module needs neither Spark nor Arrow.
 """
 
-import errno
-import fcntl
 import json
-import os
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from seglog.cli.exits import InputError
 from seglog_spark.offsets import OffsetRange
+from seglog_spark.tables.stores import Store
 
 MANIFEST: Final = "_manifest.json"
 FORMAT: Final = "seglog-archive"
@@ -34,11 +29,9 @@ GAPS_MAX: Final = 1000
 NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 """The name that Hive, and every engine since, gives the folder of null."""
 
-_LOCK: Final = "_lock"
-
 Kind = Literal["archive", "compacted"]
-Layout = Literal["date"] | None
-"""How the files of an archive are laid out: one for each range, or one for each range and date."""
+Layout = Literal["year", "month", "date", "hour"] | None
+"""How the files of an archive are laid out: one for each range, or some for each range and period of UTC."""
 
 
 class FileGap(NamedTuple):
@@ -93,6 +86,12 @@ class Manifest:
         new = {number: (begin, begin) for number, begin in begins.items() if number not in self.partitions}
         return replace(self, partitions=dict(sorted((dict(self.partitions) | new).items())))
 
+    def with_committed(self, ends: Mapping[int, int]) -> "Manifest":
+        """With all that a table has by its own log, up to ``ends``: ranges that were planned below are done."""
+        there = {p: (start, max(end, ends.get(p, end))) for p, (start, end) in self.partitions.items()}
+        planned = tuple(r for r in self.planned if r.end > there.get(r.partition, (0, 0))[1])
+        return replace(self, partitions=there, planned=planned)
+
     def with_planned(self, planned: Sequence[OffsetRange]) -> "Manifest":
         """With these ranges as planned: they are about to be written."""
         return replace(self, planned=tuple(planned))
@@ -125,52 +124,54 @@ def file_name(r: OffsetRange) -> str:
     return f"{r.topic}-{r.partition}/{_span(r)}"
 
 
-def dated_name(r: OffsetRange, date: str) -> str:
-    """The name of the file with a range's records of a date, such as ``2019-01-01``, or of NO_DATE."""
-    return f"topic={r.topic}/date={date}/partition={r.partition}/{_span(r)}"
+def period_name(r: OffsetRange, layout: str, period: str) -> str:
+    """The name of the file with a range's records of a period, such as ``2019-01`` of "month", or of NO_DATE."""
+    return f"topic={r.topic}/{layout}={period}/partition={r.partition}/{_span(r)}"
 
 
 def _span(r: OffsetRange) -> str:
     return f"{r.start:020d}-{r.end:020d}.parquet"
 
 
-def load(folder: Path) -> Manifest | None:
-    """The manifest of the archive in ``folder``; None if the folder is empty or absent.
+def load(store: Store) -> Manifest | None:
+    """The manifest of the archive in ``store``; None if that is empty or absent.
 
-    Raises InputError for a folder with other content, or a manifest that cannot be read.
+    Raises InputError for other content, or a manifest that cannot be read.
     """
-    path = folder / MANIFEST
     try:
-        text = path.read_bytes()
+        text = store.read(MANIFEST)
     except FileNotFoundError:
-        if folder.is_dir() and any(entry.name[0] not in "_." for entry in folder.iterdir()):
+        if any(name[0] not in "_." for name in store.names()):
             raise InputError(
-                f"{folder} is not an archive of seglog: it holds other files, and no {MANIFEST}; name a folder that is "
-                "empty or not there yet"
+                f"{store.place} is not an archive of seglog: it holds other files, and no {MANIFEST}; name a folder "
+                "that is empty or not there yet"
             ) from None
         return None
     except NotADirectoryError:
-        raise InputError(f"{folder} is a file; an archive is a folder") from None
+        raise InputError(f"{store.place} is a file; an archive is a folder") from None
     try:
         return Manifest.from_json(json.loads(text))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path} is not a manifest that this version can read: {error}") from error
+        raise InputError(f"{store.place}/{MANIFEST} is not a manifest that this version can read: {error}") from error
 
 
-def load_whole(folder: Path) -> Manifest:
+def load_whole(store: Store) -> Manifest:
     """The manifest of an archive to be read. InputError when there is none, or its compaction is unfinished."""
-    found = load(folder) if (folder / MANIFEST).exists() else None
-    if found is None:
-        raise InputError(f"{folder} holds no archive of seglog: there is no {MANIFEST} in it")
+    try:
+        store.size(MANIFEST)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{store.place} holds no archive of seglog: there is no {MANIFEST} in it") from None
+    found = load(store)
+    assert found is not None
     if found.kind == "compacted" and found.planned:
-        raise InputError(f"{folder} holds a compaction that was not finished; run that job again first")
+        raise InputError(f"{store.place} holds a compaction that was not finished; run that job again first")
     return found
 
 
-def save(folder: Path, manifest: Manifest) -> None:
+def save(store: Store, manifest: Manifest) -> None:
     """Replace the manifest atomically; when this returns it survives a power cut."""
     fields = [f"{json.dumps(name)}: {_lines(value)}" for name, value in manifest.to_json().items()]
-    write_whole(folder / MANIFEST, ("{\n" + ",\n".join(fields) + "\n}\n").encode())
+    store.write(MANIFEST, ("{\n" + ",\n".join(fields) + "\n}\n").encode())
 
 
 def _lines(value: object) -> str:
@@ -178,59 +179,3 @@ def _lines(value: object) -> str:
     if isinstance(value, tuple) and value:
         return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n]"
     return json.dumps(value)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file atomically and durably."""
-    with whole_file(path) as temporary, temporary.open("wb") as file:
-        file.write(content)
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; renamed to ``path``, durably, when the block ends, removed if the block fails."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        yield temporary
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def make_folder(folder: Path) -> None:
-    """Make the folder if it is absent. Its name survives a power cut when this returns, whichever run made it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _sync(folder.parent)
-
-
-def sweep(folder: Path) -> None:
-    """Remove the temporary files of killed runs."""
-    for entry in folder.rglob(".*.tmp"):
-        entry.unlink(missing_ok=True)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of an archive; the system releases it when this process ends. InputError if another run has it."""
-    handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
-                raise
-            raise InputError(f"another run is writing to {folder}; wait until it has ended") from None
-        yield
-    finally:
-        os.close(handle)

@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,8 +21,9 @@ import pyarrow.parquet as pq
 from seglog.arrow.schema import schema_of
 from seglog.arrow.writing import gathered
 from seglog.core.records import ConsumerGap
-from seglog_spark.jobs.manifest import GAPS_MAX, ArchivedFile, FileGap, file_name, make_folder, whole_file
 from seglog_spark.offsets import OffsetRange
+from seglog_spark.tables.manifest import GAPS_MAX, ArchivedFile, FileGap, file_name
+from seglog_spark.tables.stores import Store
 
 SCHEMA: Final = schema_of(headers=True)
 READ_ROWS: Final = 32 * 1024
@@ -45,23 +45,19 @@ class Part(NamedTuple):
 
 
 def write_file(
-    folder: Path,
+    store: Store,
     r: OffsetRange,
     batches: Iterable[pa.RecordBatch],
     compression: str,
     met: Iterable[ConsumerGap] = (),
     part: Part | None = None,
 ) -> ArchivedFile:
-    """Write all records of ``r`` in offset order, to the range's file below ``folder``; return its entry.
+    """Write all records of ``r`` in offset order, to the range's file in ``store``; return its entry.
 
     ``met`` are the gaps with a known reason; it may grow while ``batches`` is read. The gaps of a ``part`` are known
     already. Raises what ``batches`` and the file system raise; then there is no file.
     """
-    name = Path(file_name(r) if part is None else part.name)
-    for parent in reversed(name.parents[:-1]):
-        make_folder(folder / parent)
-    path = folder / name
-    with whole_file(path) as temporary:
+    with store.new(file_name(r) if part is None else part.name) as temporary:
         with pq.ParquetWriter(
             temporary,
             SCHEMA,
@@ -82,29 +78,29 @@ def write_file(
     return replace(written, size=size)
 
 
-def find_file(folder: Path, r: OffsetRange, name: str | None = None) -> ArchivedFile | None:
+def find_file(store: Store, r: OffsetRange, name: str | None = None) -> ArchivedFile | None:
     """The entry of a range's file, from its footer; None when there is no such file or it is of another range."""
     name = file_name(r) if name is None else name
-    path = folder / name
     try:
-        footer = pq.read_metadata(path)
+        footer = pq.read_metadata(store.open(name))
+        size = store.size(name)
         found = msgspec.json.decode((footer.metadata or {})[_FOOTER.encode()], type=ArchivedFile)
     except (OSError, pa.ArrowInvalid, KeyError, ValueError):
         return None
     is_it = (found.path, found.start, found.end, found.records) == (name, r.start, r.end, footer.num_rows)
-    return replace(found, size=path.stat().st_size) if is_it else None
+    return replace(found, size=size) if is_it else None
 
 
-def read_file(path: Path, columns: Iterable[str], start: int, end: int) -> Iterator[pa.RecordBatch]:
+def read_file(store: Store, name: str, columns: Iterable[str], start: int, end: int) -> Iterator[pa.RecordBatch]:
     """The records with offsets in [``start``, ``end``), with these columns, in order."""
-    names = list(columns)
-    with pq.ParquetFile(path) as file:
+    wanted = list(columns)
+    with pq.ParquetFile(store.open(name)) as file:
         groups = [n for n in range(file.num_row_groups) if _may_have(file.metadata.row_group(n), start, end)]
-        for batch in file.iter_batches(READ_ROWS, row_groups=groups, columns=[*names, "offset"]):
+        for batch in file.iter_batches(READ_ROWS, row_groups=groups, columns=[*wanted, "offset"]):
             offsets = batch.column("offset")
             found = batch.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
             if found.num_rows:
-                yield found.select(names)
+                yield found.select(wanted)
 
 
 def _may_have(group: Any, start: int, end: int) -> bool:
@@ -113,10 +109,10 @@ def _may_have(group: Any, start: int, end: int) -> bool:
     return found is None or not found.has_min_max or (found.min < end and found.max >= start)
 
 
-def first_at(path: Path, time_ms: int) -> int | None:
+def first_at(store: Store, name: str, time_ms: int) -> int | None:
     """The offset of the first record at or after a time; None when there is none."""
     moment = pa.scalar(time_ms * _MICROSECONDS, pa.timestamp("us", tz="UTC"))
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(store.open(name)) as file:
         for batch in file.iter_batches(READ_ROWS, columns=["offset", "timestamp"]):
             found = batch.filter(pc.greater_equal(batch.column("timestamp"), moment))
             if found.num_rows:

@@ -1,0 +1,78 @@
+"""``seglog archive``: a topic as a table, without Spark; its options are those of ``seglog spark archive`` as well."""
+
+from typing import Final
+
+import click
+
+from seglog.cli.arguments import Options
+from seglog.cli.commands import Command, Option, flag
+from seglog.cli.exits import InputError
+from seglog.cli.option_types import MEBIBYTES, SOME_SECONDS
+from seglog.cli.parameters import compression, topic_option
+
+
+def options() -> list[click.Parameter]:
+    """The options of both commands."""
+    return [
+        topic_option("--topic", "The topic.", required=True),
+        Option(
+            ["--out"],
+            type=click.Path(),
+            required=True,
+            metavar="DIR",
+            help="The archive: a folder for each partition, and a manifest. Created if missing, continued if it is "
+            "there.",
+        ),
+        Option(
+            ["--partition-by"],
+            type=click.Choice(("year", "month", "day", "hour", "date")),
+            help="Lay files out as topic=/month=/partition=, by the time of their records in UTC; date is another "
+            "name of day. An archive keeps the layout it began with.",
+        ),
+        Option(["--target-file-mb"], type=MEBIBYTES, default="128", help="MiB of the log that make a file."),
+        compression("How files are compressed.", "zstd"),
+        flag("--durable-only", "Only records that survive a loss of power."),
+        flag(
+            "--follow",
+            "Keep archiving new records until an interrupt (Ctrl-C, SIGTERM). That gives up the round under way, which "
+            "the next run finishes.",
+        ),
+        Option(
+            ["--trigger"],
+            type=SOME_SECONDS,
+            show_default="60",
+            help="With --follow, how often to archive. Each time makes one or more files for every partition that has "
+            "new records.",
+        ),
+        flag("--accept-loss", "Continue without records that are gone, and note what is missing."),
+        Option(
+            ["--group"],
+            metavar="GROUP",
+            help="Commit how far the archive is to this group, without members, so that `seglog group describe` shows "
+            "it. The archive itself does not need it.",
+        ),
+    ]
+
+
+def run(options: Options) -> int:
+    """Run the job, whose module needs packages that may be missing."""
+    from importlib.util import find_spec
+
+    if find_spec("pyarrow") is None:
+        raise InputError("files are written with pyarrow, which is missing: pip install 'seglog[archive]'")
+    from seglog_spark.jobs import here
+    from seglog_spark.jobs.failures import as_command_errors
+
+    with as_command_errors():
+        return here.run(options)
+
+
+COMMAND: Final = Command(
+    "archive",
+    runs=run,
+    sets={"job": "archive"},
+    help="It needs neither Spark nor Java: pip install 'seglog[archive]'. `seglog spark archive` takes the same "
+    "options, and continues the same archives on a cluster.",
+    params=options(),
+    example="seglog archive --topic clicks --out /data/clicks --partition-by month",
+)

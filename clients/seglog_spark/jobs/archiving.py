@@ -1,0 +1,337 @@
+"""Archiving: a topic as files of known offsets, in a table; every run adds to them, once or repeatedly.
+
+Where files are made is given: in tasks of Spark (``archive``), or in this process (``here``).
+"""
+
+import json
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Final, Protocol, TypeVar
+
+from seglog.cli import INTERRUPTED
+from seglog.cli.arguments import Options
+from seglog.cli.exits import OK, InputError, UsageError
+from seglog.cli.figures import bytes_text
+from seglog.cli.terminal import handled
+from seglog.client import Client
+from seglog.core.errors import count_of
+from seglog.core.records import ConsumerGap
+from seglog_protocol.errors import ClientTimeoutError, NotReachableError, SeglogError
+from seglog_protocol.messages import TopicDescription
+from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
+from seglog_spark.filters import Wanted
+from seglog_spark.group_progress import GroupProgress
+from seglog_spark.jobs.common import folder_of, open_client, print_result
+from seglog_spark.jobs.progress import Measure, Progress
+from seglog_spark.offsets import OffsetRange, TopicPartition, to_spark
+from seglog_spark.options import Subscribe, parse_read_options
+from seglog_spark.planning import DataLossError
+from seglog_spark.plans import plan_batch
+from seglog_spark.reading import RangeReader
+from seglog_spark.servers import Server, server_of
+from seglog_spark.tables.manifest import ArchivedFile, Layout, Manifest, load, save
+from seglog_spark.tables.parquet_files import SCHEMA, find_file, write_file
+from seglog_spark.tables.periods import find_by_period, remove_notes, write_by_period
+from seglog_spark.tables.stores import Check, Store
+from seglog_spark.tables.targets import ParquetFiles, Target
+
+TRIGGER_SECONDS: Final = 60.0
+"""Seconds between the beginnings of two rounds; the default of ``--trigger``."""
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+Execute = Callable[[Sequence[OffsetRange]], Sequence[Sequence[ArchivedFile]]]
+"""Makes the files of every range."""
+
+
+class Executor(AbstractContextManager["Executor"], Protocol):
+    """Where tasks run."""
+
+    def start(self) -> None:
+        """Start what tasks need, before anything is begun that would be left half done if it does not start."""
+
+    def run(
+        self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, measure: Measure[ResultT]
+    ) -> list[ResultT]:
+        """The results of ``task`` for all items, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an archive is: its files, and the table that they are for. ``check`` tells if it is still this run's."""
+
+    store: Store
+    target: Target
+    check: Check = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Plans the next part of a topic, in ranges of at most ``file_bytes``."""
+
+    server: Server
+    topic: str
+    file_bytes: int
+    accept_loss: bool = False
+
+    def next_ranges(self, log: Log, manifest: Manifest) -> list[OffsetRange]:
+        """The offset ranges that the archive lacks. DataLossError when some of them are gone from the topic."""
+        ends = log.ends(log.partitions(Subscribe((self.topic,))))
+        begins = {p: manifest.partitions[p.partition][1] for p in ends if p.partition in manifest.partitions}
+        wanted = {p: begin for p, begin in begins.items() if ends[p].latest > begin}
+        if not wanted:
+            return []
+        starts = {p: max(start, ends[p].earliest) if self.accept_loss else start for p, start in wanted.items()}
+        options = {
+            "servers": str(self.server),
+            "assign": json.dumps({self.topic: [p.partition for p in wanted]}),
+            "startingOffsets": json.dumps(to_spark(starts)),
+        }
+        read = replace(parse_read_options(options, "batch"), target_task_bytes=self.file_bytes)
+        ranges = plan_batch(log, read, Wanted())
+        first = {r.partition: r.start for r in reversed(ranges)}
+        # Offsets that are gone are a gap in the first file, so that the files leave no gap between them.
+        return [r._replace(start=begins[r.topic_partition]) if r.start == first[r.partition] else r for r in ranges]
+
+
+def check_same(manifest: Manifest, topic: TopicDescription, log: Log, place: str, layout: Layout = None) -> None:
+    """Raise InputError or DataLossError when the archive is of another topic, or has another layout."""
+    if manifest.kind != "archive" or manifest.topic != topic.name:
+        kind = "the archive" if manifest.kind == "archive" else "a compaction"
+        raise InputError(
+            f"{place} holds {kind} of {manifest.topic}; an archive of {topic.name} needs a folder of its own"
+        )
+    if manifest.topic_id != topic.id:
+        raise InputError(
+            f"{place} holds the archive of an earlier topic {topic.name}, which was deleted; the new one needs a "
+            "folder of its own"
+        )
+    if manifest.layout != layout:
+        by = manifest.layout or layout
+        what, how = ("is not", "leave out") if manifest.layout is None else ("is", "add")
+        raise InputError(
+            f"the archive in {place} {what} laid out by {by}, and stays as it was begun; {how} --partition-by {by}, "
+            "or name another folder"
+        )
+    for partition, ends in log.ends(log.partitions(Subscribe((topic.name,)))).items():
+        _, end = manifest.partitions.get(partition.partition, (0, 0))
+        if ends.latest < end:
+            raise DataLossError(
+                f"{place} has {partition} up to offset {end}, and its log ends at {ends.latest}: it was truncated, "
+                "and may hold other records under these offsets by now; archive it elsewhere"
+            )
+
+
+def archive(plan: Plan, log: Log, manifest: Manifest, place: Place, execute: Execute) -> list[ArchivedFile]:
+    """Finish the ranges of an interrupted run, then archive up to the topic's end. Returns the files written.
+
+    What the table has by its own log is not made again. When nothing is new, nothing is executed and no file changes.
+    """
+    begins = log.ends(log.partitions(Subscribe((plan.topic,))))
+    known = manifest.with_partitions({p.partition: earliest for p, (earliest, _) in begins.items()})
+    known = known.with_committed(place.target.ends())
+    if known != manifest:
+        save(place.store, known)
+    begun, manifest = _write(known, place, execute)
+    new, _ = _write(manifest.with_planned(plan.next_ranges(log, manifest)), place, execute)
+    return [*begun, *new]
+
+
+def _write(manifest: Manifest, place: Place, execute: Execute) -> tuple[list[ArchivedFile], Manifest]:
+    if not manifest.planned:
+        return [], manifest
+    save(place.store, manifest)
+    files = list(chain.from_iterable(execute(manifest.planned)))
+    manifest = manifest.with_written(files)
+    place.check()
+    place.target.commit(files, {number: end for number, (_, end) in manifest.partitions.items()})
+    save(place.store, manifest)
+    remove_notes(place.store)
+    return files, manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTask:
+    """Writes the files of ranges; travels to workers."""
+
+    server: Server
+    store: Store
+    compression: str
+    durable_only: bool
+    accept_loss: bool
+    layout: Layout = None
+
+    def __call__(self, r: OffsetRange) -> list[ArchivedFile]:
+        """The files of a range, written now unless a killed run has written them."""
+        found = self._find(r)
+        if found:
+            return found
+        met: list[ConsumerGap] = []
+        reader = RangeReader(
+            self.server,
+            tuple(SCHEMA.names),
+            fail_on_data_loss=not self.accept_loss,
+            durable_only=self.durable_only,
+            on_gap=met.append,
+        )
+        if self.layout is not None:
+            return write_by_period(self.store, self.layout, r, reader.read(r), self.compression, met)
+        return [write_file(self.store, r, reader.read(r), self.compression, met)]
+
+    def _find(self, r: OffsetRange) -> list[ArchivedFile]:
+        if self.layout is not None:
+            return find_by_period(self.store, r)
+        found = find_file(self.store, r)
+        return [] if found is None else [found]
+
+
+def run(options: Options, executor: Callable[[Options, Progress], Executor]) -> int:
+    """Run the job with tasks on an ``executor``; with ``--follow`` until it is interrupted."""
+    if options.trigger is not None and not options.follow:
+        raise UsageError("--trigger is how often --follow looks for new records: add --follow")
+    store = folder_of(options.out, "--out")
+    load(store)  # an error about the folder comes before the broker is asked
+    progress = Progress("archive")
+    # With --follow a lost broker is reported; a single run waits for it silently.
+    patience = CONNECT_SECONDS if options.follow else PATIENCE_SECONDS
+    with ExitStack() as stack:
+        if options.follow:
+            stack.enter_context(handled(signal.default_int_handler, signal.SIGTERM))  # which ends services
+        client = stack.enter_context(closing(open_client(options, patience)))
+        topic = client.describe_topic(options.topic)
+        runner = stack.enter_context(executor(options, progress))
+        is_new = load(store) is None and any(place.latest > place.earliest for place in client.offsets(topic.name))
+        if options.follow or is_new:
+            runner.start()  # first: if it fails, the folder is not claimed for an archive
+        place = Place(store, ParquetFiles(), stack.enter_context(store.claimed()))
+        before = load(store) or _empty(options, topic)
+
+        group = None if options.group is None else GroupProgress(client, options.group)
+        one_round = partial(_round, options, client, place, runner, progress, group)
+        if options.follow:
+            seconds = TRIGGER_SECONDS if options.trigger is None else options.trigger
+            progress.say(f"following {topic.name}, every {seconds:g} s, until interrupted")
+            follow(one_round, seconds, progress.say)
+        else:
+            one_round()
+        _print_result(options, store, before, progress)
+    return INTERRUPTED if options.follow else OK
+
+
+def _empty(options: Options, topic: TopicDescription) -> Manifest:
+    layout = _layout(options)
+    return Manifest(topic.name, topic.id, settings={} if layout is None else {"partition_by": layout})
+
+
+def _layout(options: Options) -> Layout:
+    found: Layout = "date" if options.partition_by == "day" else options.partition_by
+    return found
+
+
+def _round(
+    options: Options, client: Client, place: Place, runner: Executor, progress: Progress, group: GroupProgress | None
+) -> None:
+    """Archive up to the end of the topic."""
+    topic, layout = client.describe_topic(options.topic), _layout(options)
+    manifest = load(place.store) or _empty(options, topic)
+    check_same(manifest, topic, Catalog(client), place.store.place, layout)
+    file_bytes = options.target_file_mb * 1024 * 1024
+    plan = Plan(server_of(options), topic.name, file_bytes, options.accept_loss)
+    task = ArchiveTask(
+        server_of(options), place.store, options.compression, options.durable_only, options.accept_loss, layout
+    )
+    if manifest.planned:
+        progress.say(f"first {count_of(len(manifest.planned), 'range')} that an earlier run did not finish")
+
+    def execute(ranges: Sequence[OffsetRange]) -> list[list[ArchivedFile]]:
+        offsets = count_of(sum(r.size for r in ranges), "offset")
+        progress.say(f"{offsets} of {topic.name} in {count_of(len(ranges), 'range')}")
+        return runner.run(ranges, task, measure=_measured)
+
+    archive(plan, Catalog(client, durable_only=options.durable_only), manifest, place, execute)
+    if group is not None:
+        now = load(place.store) or manifest
+        ends = {TopicPartition(now.topic, number): end for number, (_, end) in now.partitions.items()}
+        if (sentence := group.commit(ends)) is not None:  # a failure is only reported
+            progress.say(sentence)
+
+
+def _measured(files: Sequence[ArchivedFile]) -> tuple[int, int]:
+    return sum(found.records for found in files), sum(found.size for found in files)
+
+
+def _print_result(options: Options, store: Store, before: Manifest, progress: Progress) -> None:
+    """Print what was added since ``before``, by the manifest, which also knows what an interrupted run has done."""
+    there = {found.path for found in before.files}
+    now = load(store) or before
+    written = [found for found in now.files if found.path not in there]
+    records, size = sum(found.records for found in written), sum(found.size for found in written)
+    missing = sum(found.missing for found in written)
+    summary = {
+        "topic": now.topic,
+        "out": store.place,
+        "files": [found.path for found in written],
+        "records": records,
+        "missing": missing,
+        "bytes": size,
+        "partitions": {str(number): list(ends) for number, ends in now.partitions.items()},
+        "seconds": progress.seconds,
+    }
+    sentence = f"nothing new in {now.topic}; {store.place} is unchanged"
+    if written:
+        without = f", {count_of(missing, 'offset')} without a record" if missing else ""
+        sentence = (
+            f"{count_of(records, 'record')} of {now.topic}{without}: {count_of(len(written), 'file')} with "
+            f"{bytes_text(size)} in {store.place}, {progress.seconds:.1f} s"
+        )
+    print_result(options, sentence, summary)
+
+
+AGAIN_SECONDS: Final = 5.0
+"""Seconds until a failed round is tried again, whatever the interval of rounds."""
+
+
+def follow(
+    one_round: Callable[[], object],
+    seconds: float,
+    say: Callable[[str], None],
+    *,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Begin ``one_round`` every ``seconds``, or when the last one is done if that is later; return when interrupted.
+
+    A temporary error is reported once, and the round tried again; every other error is raised. An interrupt abandons
+    the round in progress.
+    """
+    reported: str | None = None
+    try:
+        while True:
+            began = now()
+            pause = seconds
+            try:
+                one_round()
+            except SeglogError as error:
+                if not passes(error):
+                    raise
+                if reported != error.message:
+                    say(f"{error.message.rstrip('.')}; trying again until it succeeds")
+                reported, pause = error.message, AGAIN_SECONDS
+            else:
+                if reported is not None:
+                    say("it works again")
+                reported = None
+            sleep(max(0.0, began + pause - now()))
+    except KeyboardInterrupt:
+        return
+
+
+def passes(error: SeglogError) -> bool:
+    """Whether the same may succeed later: the broker restarts, recovers a partition, or has a full disk."""
+    return error.retriable or isinstance(error, ClientTimeoutError | NotReachableError)

@@ -1,0 +1,35 @@
+"""Steps common to all jobs, with Spark or without: connect, name a folder, print the result."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from seglog.cli.arguments import Options
+from seglog.cli.common import answer
+from seglog.cli.exits import UsageError
+from seglog.client import Client
+from seglog_spark.catalog import PATIENCE_SECONDS, connect
+from seglog_spark.servers import server_of
+from seglog_spark.tables.stores import Folder
+
+
+def open_client(options: Options, patience: float = PATIENCE_SECONDS) -> Client:
+    """A client of a broker that has answered once; from then on it waits ``patience`` seconds for the broker."""
+    try:
+        server = server_of(options)
+        with connect(server, options.connect_timeout):
+            return connect(server, patience)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def folder_of(text: str, option: str) -> Folder:
+    """A folder that tasks see, too; UsageError for a URL."""
+    if "://" in text:
+        raise UsageError(f"{option} {text}: write a folder, on a cluster one that all machines see, not a URL")
+    return Folder(Path(text).absolute())
+
+
+def print_result(options: Options, sentence: str, summary: Mapping[str, Any]) -> int:
+    """Print the result: a sentence, or with ``--json`` the whole summary. Returns the exit code, which is 0."""
+    return answer(options, {"job": options.job, **summary}, sentence)

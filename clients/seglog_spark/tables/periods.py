@@ -1,0 +1,164 @@
+"""One file for each UTC year, month, date or hour of a range's records, and reading them in the order of offsets.
+
+The periods of a range are known only when all of it has been read, and there may be thousands. So its records go to a
+temporary file first, sorted in runs that fit in memory, and from there into one Parquet file after the other. Before
+the first of these gets its final name, all their names are written to a note beside the manifest. From that note the
+run after a killed one knows whether the range is complete, and which files to remove when it must be written again and
+has other periods.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seglog.core.records import ConsumerGap
+from seglog_spark.offsets import OffsetRange
+from seglog_spark.tables.manifest import NO_DATE, ArchivedFile, period_name
+from seglog_spark.tables.parquet_files import READ_ROWS, SCHEMA, Facts, Part, find_file, grouped, read_file, write_file
+from seglog_spark.tables.stores import Store
+
+BEGUN: Final = "_begun"
+"""The folder of the notes. A note is of no use once the manifest has the files."""
+
+_UNITS: Final = {"year": "Y", "month": "M", "date": "D", "hour": "h"}
+"""Layout -> numpy's unit of a period."""
+
+_FIRST, _END = (np.datetime64(text, "us").astype(np.int64) for text in ("0001-01-01", "10000-01-01"))
+_NEVER: Final = np.iinfo(np.int64).min
+_MERGED_BYTES: Final = 64 * 1024 * 1024
+
+
+def write_by_period(
+    store: Store,
+    layout: str,
+    r: OffsetRange,
+    batches: Iterable[pa.RecordBatch],
+    compression: str,
+    met: Iterable[ConsumerGap] = (),
+) -> list[ArchivedFile]:
+    """Write all records of ``r`` to files by period; the first file has the gaps. One file if there is no record.
+
+    Otherwise as ``write_file``.
+    """
+    facts = Facts(r)
+    with _Spool(_UNITS[layout]) as spool:
+        for group in grouped(batches):
+            facts.add(group)
+            spool.add(group)
+        whole = facts.file(met)
+        periods = spool.periods() or [_NEVER]
+        names = [period_name(r, layout, shown(period, layout)) for period in periods]
+        _begin(store, r, names)
+        parts = [Part(names[0], whole.missing, whole.gaps), *(Part(name, 0, ()) for name in names[1:])]
+        return [
+            write_file(store, r, spool.read(period), compression, part=part)
+            for period, part in zip(periods, parts, strict=True)
+        ]
+
+
+def find_by_period(store: Store, r: OffsetRange) -> list[ArchivedFile]:
+    """The files of a range, by their footers, if all of them exist; else an empty list."""
+    found = [find_file(store, r, name) for name in _begun(store, r)]
+    whole = [file for file in found if file is not None]
+    return whole if len(whole) == len(found) else []
+
+
+def read_merged(
+    store: Store, files: Sequence[ArchivedFile], columns: Iterable[str], start: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    """The records of a range's files with offsets in [``start``, ``end``), with these columns, in order."""
+    names = list(columns)
+    if len(files) == 1:
+        yield from read_file(store, files[0].path, names, start, end)
+        return
+    start, end = max(start, files[0].start), min(end, files[0].end)
+    # Any file may have any of the offsets: merge as many at a time as fit in memory.
+    pieces = min(end - start, 1 + sum(found.size for found in files) // _MERGED_BYTES)
+    for number in range(pieces):
+        first, last = (start + (end - start) * edge // pieces for edge in (number, number + 1))
+        wanted = list(dict.fromkeys([*names, "offset"]))
+        rows = [batch for found in files for batch in read_file(store, found.path, wanted, first, last)]
+        if rows:
+            merged = pa.Table.from_batches(rows).combine_chunks()
+            order = np.argsort(merged.column("offset").to_numpy())
+            yield from merged.select(names).take(order).to_batches(READ_ROWS)
+
+
+def remove_notes(store: Store) -> None:
+    """Remove all notes: the manifest has the files now."""
+    for name in list(store.names(BEGUN)):
+        store.remove(name)
+
+
+def periods_of(timestamps: pa.ChunkedArray, unit: str) -> npt.NDArray[np.int64]:
+    """Periods since 1970; ``_NEVER`` for no timestamp, or one outside the years 1 to 9999 that engines accept."""
+    micros = timestamps.cast(pa.int64()).fill_null(_NEVER).to_numpy()
+    is_date = (micros >= _FIRST) & (micros < _END)
+    periods = micros.view("datetime64[us]").astype(f"datetime64[{unit}]").astype(np.int64)
+    return np.where(is_date, periods, _NEVER)
+
+
+def shown(period: int, layout: str) -> str:
+    """The period in a folder's name, such as ``2019``, ``2019-01``, ``2019-01-01`` or ``2019-01-01T05``."""
+    return NO_DATE if period == _NEVER else str(np.array(period).astype(f"datetime64[{_UNITS[layout]}]"))
+
+
+def _note(r: OffsetRange) -> str:
+    return f"{BEGUN}/{r.partition}-{r.start}-{r.end}.json"
+
+
+def _begun(store: Store, r: OffsetRange) -> list[str]:
+    try:
+        names: list[str] = json.loads(store.read(_note(r)))
+    except FileNotFoundError:
+        return []
+    return names
+
+
+def _begin(store: Store, r: OffsetRange, names: list[str]) -> None:
+    """Note the files to be written; remove those that an earlier run wrote for the range under other names."""
+    for name in set(_begun(store, r)).difference(names):
+        store.remove(name)
+    store.write(_note(r), json.dumps(names).encode())
+
+
+class _Spool(ExitStack):
+    """A temporary file of records, each batch of one period, in numpy's ``unit``."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+        self._file = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the rest
+        self._writer = pa.ipc.new_file(self._file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+        self._batches: dict[int, list[int]] = {}
+        self._count = 0
+        self._reader: Any = None
+
+    def add(self, group: pa.Table) -> None:
+        """Add records; they keep their order within a period."""
+        periods = periods_of(group.column("timestamp"), self._unit)
+        order = np.argsort(periods, kind="stable")
+        ordered = group.combine_chunks().take(order)
+        values, begins = np.unique(periods[order], return_index=True)
+        for period, begin, end in zip(values.tolist(), begins, [*begins[1:], len(periods)], strict=True):
+            for batch in ordered.slice(begin, end - begin).to_batches():
+                self._writer.write_batch(batch)
+                self._batches.setdefault(period, []).append(self._count)
+                self._count += 1
+
+    def periods(self) -> list[int]:
+        """All periods, ascending. After this, nothing more may be added."""
+        self._writer.close()
+        self._file.seek(0)
+        self._reader = self.enter_context(pa.ipc.open_file(self._file))
+        return sorted(self._batches)
+
+    def read(self, period: int) -> Iterator[pa.RecordBatch]:
+        """The records of a period, in the order added."""
+        return map(self._reader.get_batch, self._batches.get(period, ()))
