@@ -30,7 +30,6 @@ from seglog_broker.api.monitoring.service import Monitoring, plain_numbers
 from seglog_broker.api.monitoring.share_sources import ShareSources
 from seglog_broker.api.monitoring.topic_sources import TopicSources
 from seglog_broker.api.producer_ids import ProducerIdService
-from seglog_broker.api.quotas import QuotaService
 from seglog_broker.api.share_fetch import ShareFetchService
 from seglog_broker.api.truncate import TruncateService
 from seglog_broker.api.users import UserService
@@ -208,7 +207,6 @@ class Broker:
         self.authority = Authority(config, directory.acls.rules)
         self.access = AccessService(*common, self.authority)
         self.configs = ConfigService(*common, topics, self.reconfigured)
-        self.quotas = QuotaService(*common, self.configs)
         self.describer = BrokerDescriber(self.live_config, clock, offload, self.authority)
         self.record_deletions = topics.record_deletions
         self.remove_later = topics.remove_later

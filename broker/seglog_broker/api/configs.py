@@ -31,11 +31,13 @@ from seglog_broker.config.values import Value, split_list
 from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.scheduler import Service
+from seglog_broker.runtime.budget import Turns
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
 from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_protocol.errors import AuthorizationError, InvalidConfigError, InvalidRequestError, PolicyViolationError
 from seglog_protocol.messages import ConfigValue
+from seglog_protocol.quotas import ClientQuotas, Entity, entity_text
 from seglog_protocol.steps import Steps
 
 _NOT_KEPT: Final = "the settings could not be kept"
@@ -48,6 +50,9 @@ GROUPS_MAX: Final = 1_000
 
 GROUP_BYTES_MAX: Final = 255
 """The most bytes in the name of such a group."""
+
+LINE_COST: Final = 40.0
+"""Microseconds for a line in the log."""
 
 _OPERATIONS: Final = frozenset(Operation)
 
@@ -298,6 +303,28 @@ class ConfigService(Service):
 
         if await self.alter_dynamic(changed, validate_only=validate_only):
             log.info("group_configuration_changed", group=name, config=self._config.dynamic.of_group(name))
+
+    async def alter_clients(
+        self, changes: Mapping[Entity, Mapping[str, float | None]], by: str, *, validate_only: bool
+    ) -> None:
+        """Alter checked quotas of clients for the principal ``by``, all together; None takes one away.
+
+        Raises PolicyViolationError where too many would have some, StorageError: nothing is altered.
+        """
+        before: ClientQuotas = {}
+
+        def changed(dynamic: dynamic_config.DynamicConfig) -> dynamic_config.DynamicConfig:
+            nonlocal before
+            before = dynamic.clients
+            return dynamic.with_clients(changes)
+
+        if await self.alter_dynamic(changed, validate_only=validate_only):
+            after, turns = self._config.dynamic.clients, Turns(self._scheduler.turn)
+            for entity in changes:
+                await turns.spend(LINE_COST)
+                if before.get(entity) != after.get(entity):
+                    quotas = dict(after.get(entity, {}))
+                    log.info("client_quotas_changed", entity=entity_text(entity), quotas=quotas, principal=by)
 
     async def alter_dynamic(
         self, changed: Callable[[dynamic_config.DynamicConfig], dynamic_config.DynamicConfig], *, validate_only: bool

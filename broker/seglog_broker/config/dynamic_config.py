@@ -3,7 +3,7 @@
 A setting is a key and its value as Kafka writes it. ``with_dynamic`` is the one place that puts those of brokers over
 the rest: of one broker before those of all brokers, before flags, environment, file and defaults.
 
-Those of a group have keys of their own; see ``group_keys``. So have quotas of clients: ``client_quotas``.
+Those of a group have keys of their own; see ``group_keys``. So have quotas of clients: ``seglog_protocol.quotas``.
 """
 
 import dataclasses
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from seglog_broker.config import broker_config
-from seglog_broker.config.client_quotas import ClientQuotas
 from seglog_broker.config.kafka_configs import kafka_keys
 from seglog_broker.config.keys import Change, Effect, Key, Origin, OriginKind, Setting, nearest_name
 from seglog_broker.config.listener_keys import ListenerKey, parse_listener_key
@@ -21,13 +20,17 @@ from seglog_broker.config.sources import check_broker_config
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES
 from seglog_broker.config.topic_overrides import check_together, consequences
 from seglog_broker.config.values import Value
-from seglog_protocol.errors import InvalidConfigError
+from seglog_protocol.errors import InvalidConfigError, PolicyViolationError
+from seglog_protocol.quotas import ClientQuotas, Entity
 
 ALL_BROKERS: Final = ""
 """The name of the settings of all brokers, where others have the number of their broker."""
 
 VALUE_CHARACTERS_MAX: Final = 8_192
 """The most characters of a value: a list of addresses could have any length."""
+
+ENTITIES_MAX: Final = 5_000
+"""The most entities with quotas: a new quota writes the file of all."""
 
 Settings = Mapping[str, str]
 """Values by key, as Kafka writes them."""
@@ -63,10 +66,23 @@ class DynamicConfig:
         """With these settings of a group in place of others."""
         return dataclasses.replace(self, groups=_replaced(self.groups, name, settings))
 
-    def with_clients(self, changed: ClientQuotas) -> "DynamicConfig":
-        """With these quotas of some clients in place of others; an entity without any is forgotten."""
-        clients = {**self.clients, **changed}
-        return dataclasses.replace(self, clients={entity: quotas for entity, quotas in clients.items() if quotas})
+    def with_clients(self, changes: Mapping[Entity, Mapping[str, float | None]]) -> "DynamicConfig":
+        """With other quotas of some clients; None takes one away, and an entity without any is forgotten.
+
+        Raises PolicyViolationError where more than ``ENTITIES_MAX`` would have quotas.
+        """
+        clients = dict(self.clients)
+        for entity, values in changes.items():
+            quotas = {**clients.get(entity, {}), **values}
+            clients[entity] = {key: value for key, value in quotas.items() if value is not None}
+            if not clients[entity]:
+                del clients[entity]
+        if len(clients) > max(ENTITIES_MAX, len(self.clients)):
+            raise PolicyViolationError(
+                f"{len(clients):,} users, client ids and addresses would have quotas, and at most {ENTITIES_MAX:,} are "
+                "possible: take one's away"
+            )
+        return dataclasses.replace(self, clients=clients)
 
 
 FOR_ALL_BROKERS: Final = "min.insync.replicas"

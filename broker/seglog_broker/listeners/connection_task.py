@@ -187,11 +187,18 @@ async def _wait_while_muted(connection: Connection) -> None:
     It waits for each of its requests, too, or whoever finishes sending could use what its quota does not give; but it
     does not keep its place as long as it may have to wait.
     """
+
+    async def end_when_left() -> None:
+        await hangup.wait_until_left(connection.transport)
+        if connection.state is State.OPEN:
+            await trio.sleep(MUTED_SECONDS_MAX)
+        nursery.cancel_scope.cancel()
+
     if not connection.is_over:
-        with trio.move_on_at(connection.usage.muted_until):
-            await hangup.wait_until_left(connection.transport)
-            if connection.state is State.OPEN:
-                await trio.sleep(MUTED_SECONDS_MAX)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end_when_left)
+            await connection.usage.wait()
+            nursery.cancel_scope.cancel()
     connection.usage.unmute()
 
 

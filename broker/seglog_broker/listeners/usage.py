@@ -8,21 +8,23 @@ from typing import Any, Final, TypeVar, cast
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config.client_quotas import (
+from seglog_broker.config.client_quotas import QuotaTable
+from seglog_broker.listeners.session import Session
+from seglog_broker.runtime.usage_buckets import Bucket, Worked
+from seglog_protocol.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     KEYS,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
-    QuotaTable,
 )
-from seglog_broker.listeners.session import Session
-from seglog_broker.runtime.usage_buckets import Bucket, LoopTime, Worked
 
 ResultT = TypeVar("ResultT")
 
 PERCENT: Final = 100.0
 """Of the loop's time are all of it."""
+
+_INT32_MAX: Final = 2**31 - 1
 
 
 class Usage(Worked):
@@ -50,12 +52,19 @@ class Usage(Worked):
         return self._broker.live_config.quotas.has_times
 
     def _bucket(self, key: str) -> Bucket | None:
-        """The client's bucket, as long as neither the quotas nor the client change."""
-        known = self._broker.live_config.quotas, self._session.principal, self.client_id
-        if self._known is None or self._known[0] is not known[0] or self._known != known:
-            _, _, user = known[1].partition(":")
+        """The client's bucket, as long as neither the quotas nor the client change.
+
+        With other quotas a connection is muted as long as it would be by them, if that is shorter.
+        """
+        known = quotas, principal, client_id = self._broker.live_config.quotas, self._session.principal, self.client_id
+        if self._known != known:
+            user, find = principal.partition(":")[2], self._broker.usage_buckets.bucket
             self._known = known
-            self._buckets = {each: self._broker.usage_buckets.bucket(each, user, self.client_id) for each in KEYS}
+            self._buckets = {each: find(each, quotas.limit(each, user, client_id)) for each in KEYS}
+            if self.muted_until:
+                now = trio.current_time()
+                waits = [bucket.meter.wait(now) for bucket in self._buckets.values() if bucket is not None]
+                self.muted_until = min(self.muted_until, now + max(waits, default=0.0))
         return self._buckets[key]
 
     # --- What is used -------------------------------------------------------------------------------------------------
@@ -70,23 +79,33 @@ class Usage(Worked):
         if self.is_counted:
             self._use(CONSUMER_BYTE_RATE, size)
 
-    def note_time(self) -> None:
-        """Count the loop's time that was spent on this connection."""
+    def may_fetch(self, size: int) -> bool:
+        """Count as ``note_fetched``; False, and they are not counted, if the client is above a quota with them."""
+        if self.is_counted:
+            waits = self.note_time() + self._use(CONSUMER_BYTE_RATE, size)
+            if waits:
+                self._use(CONSUMER_BYTE_RATE, -size)
+                return False
+        self._broker.metrics.fetch_bytes += size
+        return True
+
+    def note_time(self) -> float:
+        """Count the loop's time that was spent on this connection; the seconds that it is muted for that."""
         if not self.is_timed:
-            return
+            return 0.0
         loop_time = self._broker.usage_buckets.loop_time
         loop_time.give_to(loop_time.give_to(None))  # what was spent up to now
         seconds, self.seconds = self.seconds, 0.0
-        window = self._broker.usage_buckets.windows(REQUEST_PERCENTAGE).seconds
-        self._use(REQUEST_PERCENTAGE, PERCENT * seconds, window)
+        return self._use(REQUEST_PERCENTAGE, PERCENT * seconds)
 
-    def _use(self, key: str, amount: float, longest: float = math.inf) -> None:
+    def _use(self, key: str, amount: float) -> float:
+        """Count an amount; the seconds that the connection is muted for that."""
         bucket = self._bucket(key)
         if bucket is None:
-            return
-        now, windows = trio.current_time(), self._broker.usage_buckets.windows(key)
-        bucket.rate.add(amount, now, windows)
-        self._mute(bucket, min(longest, bucket.rate.wait(bucket.limit.value, now, windows)), now)
+            return 0.0
+        now = trio.current_time()
+        bucket.meter.add(amount, now)
+        return self._mute(bucket, now) if amount >= 0 else 0.0
 
     def may_change(self, partitions: int, *, is_strict: bool = False) -> bool:
         """Count partitions that are to be created or deleted.
@@ -96,24 +115,24 @@ class Usage(Worked):
         bucket = self._bucket(CONTROLLER_MUTATION_RATE) if partitions and self.is_counted else None
         if bucket is None:
             return True
-        now, windows, limit = trio.current_time(), self._broker.usage_buckets.windows(bucket.key), bucket.limit.value
-        if is_strict and (missing := bucket.tokens.wait(limit, now, windows)):
-            self._mute(bucket, missing, now)
+        now = trio.current_time()
+        if is_strict and self._mute(bucket, now):
             return False
-        bucket.tokens.take(partitions, limit, now, windows)
+        bucket.meter.add(partitions, now)
         if not is_strict:
-            self._mute(bucket, bucket.tokens.wait(limit, now, windows), now)
+            self._mute(bucket, now)
+        return True
+
+    async def wait_to_change(self, partitions: int) -> bool:
+        """Count partitions that are to be created or deleted as soon as the client is within its quota; True then."""
+        while not self.may_change(partitions, is_strict=True):
+            await self.wait()
         return True
 
     def fetched_bytes_max(self) -> int:
         """The most bytes that one fetch may bring: what the quota gives in the windows that are over."""
-        if not self.is_counted:
-            return _UNLIMITED
-        bucket = self._bucket(CONSUMER_BYTE_RATE)
-        if bucket is None:
-            return _UNLIMITED
-        windows = self._broker.usage_buckets.windows(CONSUMER_BYTE_RATE)
-        return int(min(bucket.limit.value * (windows.number - 1) * windows.seconds, _UNLIMITED))
+        bucket = self._bucket(CONSUMER_BYTE_RATE) if self.is_counted else None
+        return _INT32_MAX if bucket is None else int(min(bucket.meter.at_once, _INT32_MAX))
 
     # --- Time ---------------------------------------------------------------------------------------------------------
 
@@ -132,20 +151,32 @@ class Usage(Worked):
         """Work that a task does for this connection, with its steps counted."""
         if not self.is_timed:
             return work
-        return _in_steps(cast("Coroutine[Any, Any, ResultT]", work), self, self._broker.usage_buckets.loop_time)
+        return _in_steps(cast("Coroutine[Any, Any, ResultT]", work), self.during)
 
     # --- Waiting ------------------------------------------------------------------------------------------------------
 
-    def _mute(self, bucket: Bucket, seconds: float, now: float) -> None:
-        if seconds <= 0:
-            return
-        self._broker.usage_buckets.note_throttled(bucket, seconds, now)
-        self.muted_until = self._broker.metrics.muted[self] = max(self.muted_until, now + seconds)
+    def _mute(self, bucket: Bucket, now: float) -> float:
+        """Mute the connection while its client is above a quota; for how many seconds that is."""
+        seconds = self._broker.usage_buckets.throttle(bucket, now)
+        if seconds:
+            self.muted_until = self._broker.metrics.muted[self] = max(self.muted_until, now + seconds)
+        return seconds
 
     @property
     def throttle_ms(self) -> int:
         """How long the connection is not read from now on, as an answer tells it."""
-        return max(0, math.ceil((self.muted_until - trio.current_time()) * 1000)) if self.muted_until else 0
+        if not self.muted_until:
+            return 0
+        return min(max(0, math.ceil((self.muted_until - trio.current_time()) * 1000)), _INT32_MAX)
+
+    async def wait(self) -> None:
+        """Wait while the connection is muted, which ends early when its quotas are raised or taken away."""
+        await self._broker.live_config.sleep_until(self._until)
+        self.unmute()
+
+    def _until(self) -> float:
+        self._bucket(REQUEST_PERCENTAGE)  # by the quotas that are in force now
+        return self.muted_until
 
     def unmute(self) -> None:
         """The connection is read again, or has ended."""
@@ -153,27 +184,18 @@ class Usage(Worked):
         self._broker.metrics.muted.pop(self, None)
 
 
-_UNLIMITED: Final = 2**31 - 1
-
-
 @coroutine
-def _in_steps(work: Coroutine[Any, Any, ResultT], owner: Worked, loop_time: LoopTime) -> Generator[Any, Any, ResultT]:
-    """Run a coroutine to its end; each of its steps is its owner's time."""
-    step: Any = work.send
+def _in_steps(work: Coroutine[Any, Any, ResultT], during: Callable[..., Any]) -> Generator[Any, Any, ResultT]:
+    """Run a coroutine to its end, each of its steps ``during`` its owner's time."""
+    step: Callable[[Any], Any] = work.send
     value: Any = None
     while True:
-        before = loop_time.give_to(owner)
         try:
-            wanted = step(value)
+            wanted = during(step, value)
         except StopIteration as done:
             result: ResultT = done.value
             return result
-        finally:
-            loop_time.give_to(before)
         try:
             step, value = work.send, (yield wanted)
-        except GeneratorExit:
-            work.close()
-            raise
         except BaseException as error:  # noqa: BLE001 - the coroutine raises it, or handles it
             step, value = work.throw, error

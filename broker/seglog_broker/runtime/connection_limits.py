@@ -9,11 +9,11 @@ from typing import Final
 
 import trio
 
-from seglog_broker.config.client_quotas import CONNECTION_CREATION_RATE, Limit
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import HTTP, Metrics
 from seglog_broker.runtime.rates import Rate
 from seglog_broker.runtime.usage_buckets import UsageBuckets
+from seglog_protocol.quotas import CONNECTION_CREATION_RATE
 
 UNLIMITED: Final = 2**31 - 1
 """Kafka's default of these limits."""
@@ -37,15 +37,16 @@ class ConnectionLimits:
 
     def wait(self, listener: str, label: str, now: float) -> float:
         """Count a new connection; the seconds that its listener is to accept no other one, a window at most."""
-        windows = self._buckets.windows(CONNECTION_CREATION_RATE)
         longest = 0.0
-        own = self._live.current.of_listener(listener).max_connection_creation_rate
-        for name, limit in ((_ALL, self._live.current.max_connection_creation_rate), (label, own)):
+        config = self._live.current
+        own = config.of_listener(listener).max_connection_creation_rate
+        for name, limit in ((_ALL, config.max_connection_creation_rate), (label, own)):
             if limit != UNLIMITED:
-                rate = self._rates.setdefault(name, Rate())
-                rate.add(1, now, windows)
-                longest = max(longest, rate.wait(limit, now, windows))
-        return min(longest, windows.seconds)
+                rate = self._rates.setdefault(name, Rate(self._buckets.windows(CONNECTION_CREATION_RATE), limit))
+                rate.limit = limit
+                rate.add(1, now)
+                longest = max(longest, rate.wait(now))
+        return longest
 
     async def take_place(self, listener: str, label: str) -> None:
         """Wait while there are too many connections."""
@@ -62,17 +63,14 @@ class ConnectionLimits:
 
     def throttle(self, address: str, now: float) -> float:
         """Count a new connection of an address; the seconds until it may try again, 0 where it may connect now."""
-        addresses = self._live.quotas.addresses
-        limit = addresses.get(address, addresses.get(None)) if addresses else None
-        if limit is None:
+        limit = self._live.quotas.limit_of_connections(address)
+        bucket = self._buckets.bucket(CONNECTION_CREATION_RATE, limit)
+        if bucket is None:
             return 0.0
-        bucket = self._buckets.bucket_with(CONNECTION_CREATION_RATE, Limit(limit, "", address))
-        windows = self._buckets.windows(CONNECTION_CREATION_RATE)
-        bucket.rate.add(1, now, windows)
-        seconds = min(bucket.rate.wait(limit, now, windows), windows.seconds)
+        bucket.meter.add(1, now)
+        seconds = self._buckets.throttle(bucket, now)
         if seconds:
-            bucket.rate.add(-1, now, windows)  # it is closed
-            self._buckets.note_throttled(bucket, seconds, now)
+            bucket.meter.add(-1, now)  # it is closed
         return seconds
 
     def why_too_many(self, address: str) -> str | None:

@@ -7,8 +7,8 @@ from functools import cache
 from time import perf_counter
 from typing import Final
 
-from seglog_broker.config.client_quotas import CONNECTION_CREATION_RATE, KEYS
 from seglog_broker.runtime.histogram import Histogram
+from seglog_protocol.quotas import KEYS
 
 NATIVE: Final = "native"
 """The label of the listener of our own protocol; one of Kafka's has its configured name, in capitals."""
@@ -19,10 +19,6 @@ HTTP: Final = "http"
 
 UNKNOWN: Final = "unknown"
 """The label of requests whose api the protocol does not have."""
-
-
-QUOTAS: Final = (*KEYS, CONNECTION_CREATION_RATE)
-"""The labels of quotas."""
 
 
 class ApiMetrics:
@@ -130,8 +126,8 @@ class Metrics:
         self.connections_ended: Counter[str] = Counter()  # by the broker, by reason
         self.authorization_refusals = 0
         self.tls_handshakes_failed = 0
-        self.quota_throttles = Counter(dict.fromkeys(QUOTAS, 0))  # of clients, by quota
-        self.quota_throttle_seconds = dict.fromkeys(QUOTAS, 0.0)
+        self.quota_throttles = Counter(dict.fromkeys(KEYS, 0))  # of clients, by quota
+        self.quota_throttle_seconds = dict.fromkeys(KEYS, 0.0)
         self.muted: dict[object, float] = {}
         """Until when connections are not read because of a quota, by trio's clock; some moments may have passed."""
 

@@ -5,11 +5,17 @@ from collections.abc import Callable
 from time import thread_time
 from typing import Final
 
-from seglog_broker.config.client_quotas import CONTROLLER_MUTATION_RATE, NAME_CHARACTERS_MAX, Limit
+from seglog_broker.config.client_quotas import Limit
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.rates import Rate, TokenBucket, Windows
+from seglog_protocol.quotas import (
+    CONNECTION_CREATION_RATE,
+    CONTROLLER_MUTATION_RATE,
+    NAME_CHARACTERS_MAX,
+    REQUEST_PERCENTAGE,
+)
 
 BUCKETS_MAX: Final = 10_000
 """Buckets that are kept; for one more, the one that was looked for longest ago is forgotten."""
@@ -21,38 +27,20 @@ LINE_SECONDS: Final = 3_600.0
 
 log = get_logger()
 
+Name = tuple[str, str, str]
+"""A quota, and the user and client id whose use is counted together."""
+
 
 class Bucket:
     """The use of one quota."""
 
-    __slots__ = ("key", "limit", "rate", "times", "tokens", "told_at")
+    __slots__ = ("meter", "name", "times")
 
-    def __init__(self, key: str, limit: Limit) -> None:
-        self.key = key
-        self.limit = limit
-        self.rate = Rate()
-        self.tokens = TokenBucket()
-        """Instead of the rate, of what changes topics."""
+    def __init__(self, name: Name, windows: Windows, limit: float) -> None:
+        self.name = name
+        self.meter = (TokenBucket if name[0] == CONTROLLER_MUTATION_RATE else Rate)(windows, limit)
         self.times = 0
         """That a client was throttled since the log was told."""
-        self.told_at: float | None = None
-
-
-class LoopTime:
-    """Processor time of the loop, given to who causes it: one at a time, but for what has no owner."""
-
-    def __init__(self, seconds: Callable[[], float] = thread_time) -> None:
-        self._seconds = seconds
-        self._owner: Worked | None = None
-        self._since = 0.0
-
-    def give_to(self, owner: "Worked | None") -> "Worked | None":
-        """Give what is spent from now on to an owner; returns the one before."""
-        now, before = self._seconds(), self._owner
-        if before is not None:
-            before.seconds += now - self._since
-        self._owner, self._since = owner, now
-        return before
 
 
 class Worked:
@@ -63,63 +51,79 @@ class Worked:
         """Of processor time that are not counted yet."""
 
 
+class LoopTime:
+    """Processor time of the loop, given to who causes it: one at a time, but for what has no owner."""
+
+    def __init__(self, seconds: Callable[[], float] = thread_time) -> None:
+        self._seconds = seconds
+        self._owner: Worked | None = None
+        self._since = 0.0
+
+    def give_to(self, owner: Worked | None) -> Worked | None:
+        """Give what is spent from now on to an owner; returns the one before."""
+        now, before = self._seconds(), self._owner
+        if before is not None:
+            before.seconds += now - self._since
+        self._owner, self._since = owner, now
+        return before
+
+
 class UsageBuckets:
     """The buckets of a broker."""
 
     def __init__(self, live: LiveConfig, metrics: Metrics) -> None:
         self._live = live
         self._metrics = metrics
-        self._buckets: OrderedDict[tuple[str, str, str], Bucket] = OrderedDict()
-        self._lines = 0
-        self._lines_since = 0.0
+        self._buckets: OrderedDict[Name, Bucket] = OrderedDict()
+        self._told: dict[Name, float] = {}  # when the log was told of a bucket; the oldest first
         self.loop_time = LoopTime()
 
     def windows(self, key: str) -> Windows:
-        """The time that is looked back at for a quota."""
+        """The time that is looked back at for a quota; no wait is longer, and some not than one window, as in Kafka."""
         config = self._live.current
+        number, seconds = config.quota_window_num, config.quota_window_size_seconds
         if key == CONTROLLER_MUTATION_RATE:
-            return Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds)
-        return Windows(config.quota_window_num, config.quota_window_size_seconds)
+            number, seconds = config.controller_quota_window_num, config.controller_quota_window_size_seconds
+        is_short = key in (REQUEST_PERCENTAGE, CONNECTION_CREATION_RATE)
+        return Windows(number, seconds, seconds * (1 if is_short else number))
 
-    def bucket(self, key: str, user: str, client_id: str | None) -> Bucket | None:
-        """The bucket in which a client's use is counted; None if it has no such quota."""
-        limit = self._live.quotas.limit(key, user, client_id)
+    def bucket(self, key: str, limit: Limit | None) -> Bucket | None:
+        """The bucket in which the use of a quota is counted; None if there is no such quota."""
         if limit is None:
             return None
-        shown = limit.client_id[:NAME_CHARACTERS_MAX]  # as many as one with a quota may have; a client may send 32 KiB
-        return self.bucket_with(key, limit._replace(client_id=shown))
-
-    def bucket_with(self, key: str, limit: Limit) -> Bucket:
-        """The bucket of a quota."""
-        name = key, limit.user, limit.client_id
+        # As much of a client id as one with a quota may have; a client may send 32 KiB.
+        name = key, limit.user, limit.client_id[:NAME_CHARACTERS_MAX]
         found = self._buckets.get(name)
         if found is None:
             if len(self._buckets) >= BUCKETS_MAX:
                 self._buckets.popitem(last=False)
-            found = self._buckets[name] = Bucket(key, limit)
+            found = self._buckets[name] = Bucket(name, self.windows(key), limit.value)
         self._buckets.move_to_end(name)
-        found.limit = limit
+        found.meter.limit = limit.value
         return found
 
-    def note_throttled(self, bucket: Bucket, seconds: float, now: float) -> None:
-        """Count that a client is throttled, and tell the log from time to time."""
-        counts = self._metrics.quota_throttles
-        counts[bucket.key] += 1
-        self._metrics.quota_throttle_seconds[bucket.key] += seconds
+    def throttle(self, bucket: Bucket, now: float) -> float:
+        """The seconds that a client is to wait, 0 if it need not; count that, and tell the log from time to time."""
+        seconds = bucket.meter.wait(now)
+        if not seconds:
+            return 0.0
+        key, user, client_id = bucket.name
+        self._metrics.quota_throttles[key] += 1
+        self._metrics.quota_throttle_seconds[key] += seconds
         bucket.times += 1
-        if bucket.told_at is not None and now - bucket.told_at < LINE_SECONDS:
-            return
-        if now - self._lines_since >= LINE_SECONDS:
-            self._lines, self._lines_since = 0, now
-        if self._lines < LINES_AN_HOUR:
-            self._lines += 1
+        told = self._told
+        while told and now - next(iter(told.values())) >= LINE_SECONDS:
+            del told[next(iter(told))]
+        if bucket.name not in told and len(told) < LINES_AN_HOUR:
+            told[bucket.name] = now
             log.info(
                 "client_throttled",
-                quota=bucket.key,
-                limit=bucket.limit.value,
-                user=bucket.limit.user,
-                client_id=bucket.limit.client_id,
+                quota=key,
+                limit=bucket.meter.limit,
+                user=user,
+                client_id=client_id,
                 seconds=round(seconds, 3),
                 times=bucket.times,
             )
-            bucket.told_at, bucket.times = now, 0
+            bucket.times = 0
+        return seconds

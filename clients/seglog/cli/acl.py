@@ -10,7 +10,7 @@ from seglog.cli.commands import Group, Option, flag
 from seglog.cli.common import answer, answer_table, is_confirmed, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import GROUP_NAME
-from seglog.cli.parameters import client_command, completed, yes
+from seglog.cli.parameters import client_command, completed, for_user, yes
 from seglog.cli.tables import named
 from seglog.core.errors import count_of
 from seglog_protocol.access import (
@@ -347,14 +347,7 @@ def _which(*more: click.Parameter) -> list[click.Parameter]:
     """Options that say of which rules a command speaks."""
     operations = click.Choice([each.name for each in Operation if each > Operation.ANY], case_sensitive=False)
     return [
-        Option(
-            ["--user", "for_user"],
-            multiple=True,
-            metavar="NAME",
-            type=GROUP_NAME,
-            shell_complete=completed("users"),
-            help="The account, or * for everybody; repeatable. Your own is given in front: seglog --user NAME acl ...",
-        ),
+        for_user("The account, or * for everybody; repeatable.", multiple=True, type=GROUP_NAME),
         _said("--topic", "NAME", "A topic, or with * behind it all that begin so", "topics"),
         _said("--group", "NAME", "A group of consumers, or of workers on a queue, in the same way", "groups"),
         _said("--transactional-id", "NAME", "A transactional id, in the same way"),

@@ -51,6 +51,12 @@ def topic_option(flag: str, summary: str, **attributes: Any) -> Option:
     return Option([flag], metavar="TOPIC", help=summary, shell_complete=completed("topics"), **attributes)
 
 
+def for_user(summary: str, **attributes: Any) -> Option:
+    """``--user`` of a command about accounts, which names another one than the client's own."""
+    text = f"{summary} Your own is given in front: seglog --user NAME ..."
+    return Option(["--user", "for_user"], metavar="NAME", help=text, shell_complete=completed("users"), **attributes)
+
+
 def partitions() -> Option:
     """``--partition N``, repeatable; None where it is not given."""
     return Option(

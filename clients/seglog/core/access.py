@@ -7,6 +7,7 @@ from seglog.core.conversations import Conversation, pages
 from seglog.core.kafka_requests import ask_kafka, check_kafka
 from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule, RuleFilter
 from seglog_protocol.kafka import messages
+from seglog_protocol.quotas import Entity, Quotas, entity_in, parts_of
 
 SWITCH: Final = "authorizer.class.name"
 """The broker key by which rules are in force: the name of Kafka's authorizer, or none."""
@@ -16,13 +17,9 @@ AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 EVERY_BROKER: Final = ""
 """The name of the settings of all brokers."""
 
-Entity = Mapping[str, str | None]
-"""Names by type (``user``, ``client-id``, ``ip``); None is for all without a quota of their own."""
-
 _ACLS, _QUOTAS, _CONFIGS = 3, 1, 1  # versions
 _BROKER: Final = 4  # among what has a configuration
 _PER_REQUEST: Final = 1_000
-_ANY_ENTITY: Final = 2
 
 
 def list_rules(wanted: RuleFilter) -> Conversation[list[Rule]]:
@@ -82,31 +79,19 @@ def enforce_rules(*, is_on: bool) -> Conversation[None]:
         check_kafka(result.error_code, result.error_message, f"the broker's {SWITCH}", key=SWITCH)
 
 
-def list_quotas() -> Conversation[list[tuple[Entity, Mapping[str, float]]]]:
+def list_quotas() -> Conversation[dict[Entity, Quotas]]:
     """All quotas of clients, by whom they are for. Raises AuthorizationError."""
-    cls = messages.DescribeClientQuotasRequest
-    found: list[tuple[Entity, Mapping[str, float]]] = []
-    for kinds in (("user",), ("client-id",), ("user", "client-id"), ("ip",)):
-        components = [cls.ComponentData(entity_type=kind, match_type=_ANY_ENTITY, match=None) for kind in kinds]
-        response = yield from ask_kafka(cls(components=components, strict=True), _QUOTAS, is_repeatable=True)
-        check_kafka(response.error_code, response.error_message, "the quotas")
-        found += [
-            (
-                {name.entity_type: name.entity_name for name in entry.entity},
-                {each.key: each.value for each in entry.values},
-            )
-            for entry in response.entries or ()
-        ]
-    return found
+    request = messages.DescribeClientQuotasRequest(components=[], strict=False)
+    response = yield from ask_kafka(request, _QUOTAS, is_repeatable=True)
+    check_kafka(response.error_code, response.error_message, "the quotas")
+    return {entity_in(entry.entity): {each.key: each.value for each in entry.values} for entry in response.entries}
 
 
 def alter_quotas(entity: Entity, values: Mapping[str, float | None]) -> Conversation[None]:
     """Set quotas of an entity; None takes one back. Raises InvalidRequestError, AuthorizationError."""
     cls = messages.AlterClientQuotasRequest
-    entry = cls.EntryData(
-        entity=[cls.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
-        ops=[cls.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()],
-    )
+    ops = [cls.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()]
+    entry = cls.EntryData(entity=parts_of(cls.EntityData, entity), ops=ops)
     response = yield from ask_kafka(cls(entries=[entry]), _QUOTAS)
     for result in response.entries:
         check_kafka(result.error_code, result.error_message, "the quotas")

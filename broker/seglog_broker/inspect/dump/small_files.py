@@ -153,8 +153,8 @@ def read_registry(fs: FileSystem, path: str) -> Iterator[f.Fact]:
 
 def read_dynamic_configs(fs: FileSystem, path: str) -> Iterator[f.Fact]:
     """``seglog-configs.json``: each setting made at run time, after whose it is."""
-    from seglog_broker.config.client_quotas import entity_text  # noqa: PLC0415 - it imports the configuration
-    from seglog_broker.storage.directory import dynamic_configs  # noqa: PLC0415 - as above
+    from seglog_broker.storage.directory import dynamic_configs  # noqa: PLC0415 - it imports the configuration
+    from seglog_protocol.quotas import entity_text  # noqa: PLC0415 - it is not needed elsewhere
 
     try:
         found = dynamic_configs.read_dynamic_configs(fs, path)

@@ -94,7 +94,6 @@ class Fetches:
         """
         try:
             finished(asked.found(answer))
-            self._connection.usage.note_fetched(answer.size)
             if asked.has_only_errors:
                 answer.close()
                 return partial(self._slow.send_errors, header, asked)

@@ -415,7 +415,6 @@ class SlowFetches:
             return
         with answer:
             await in_turns_of(asked.found(answer), self._broker.turn)
-            self._connection.usage.note_fetched(answer.size)
             if asked.has_only_errors:
                 await self._hold_errors(asked)
             await self._responses.send(header, asked.response)

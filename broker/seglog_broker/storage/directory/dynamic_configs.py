@@ -9,13 +9,13 @@ from typing import Final
 import msgspec
 
 from seglog_broker.config import BrokerConfig, dynamic_config
-from seglog_broker.config.client_quotas import Entity, Quotas, check_entity, check_value, entity_of
 from seglog_broker.config.group_keys import parse_group_value
 from seglog_broker.config.keys import OriginKind
 from seglog_broker.storage.io.filenames import DYNAMIC_CONFIGS_FILE
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.storage.io.small_files import not_understood, seal, unseal_version
 from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
+from seglog_protocol.quotas import Entity, Quotas, check_entity, check_value, entity_of
 
 _VERSION: Final = 1
 _KEYS: Final = frozenset({"version", "brokers", "groups", "clients"})
@@ -58,8 +58,7 @@ def decode_dynamic_configs(content: bytes) -> dynamic_config.DynamicConfig:
             parse_group_value(key, text)
     quotas: dict[Entity, Quotas] = {}
     for client in clients:
-        check_entity(client.entity)
-        entity = entity_of(client.entity)
+        check_entity(entity := entity_of(client.entity))
         for key, value in client.quotas.items():
             check_value(entity, key, value)
         quotas[entity] = client.quotas

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.config.broker_config import AUTHORIZERS
-from seglog_broker.config.client_quotas import ENTITIES_MAX, Entity, check_entity, check_value, entity_text
 from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
 from seglog_broker.storage.directory.acls import why_not_kept
 from seglog_broker.storage.directory.kafka_metadata import KafkaMetadata, rule_of
 from seglog_broker.texts import counted
 from seglog_protocol.access import Rule
-from seglog_protocol.errors import PolicyViolationError
+from seglog_protocol.quotas import Entity, check_entity, check_value, entity_text
 
 AUTHORIZER: Final = "authorizer.class.name"
 
@@ -70,7 +69,7 @@ def possible_access(metadata: KafkaMetadata, problems: list[str]) -> Access:
 
 def _why_impossible(quota: Quota) -> str | None:
     try:
-        check_entity(dict(quota.entity))
+        check_entity(quota.entity)
         check_value(quota.entity, quota.key, quota.value)
     except ValueError as error:
         return str(error)
@@ -82,16 +81,12 @@ def with_changes(dynamic: DynamicConfig, before: Access, now: Access, *, is_enfo
 
     Raises PolicyViolationError where too many clients would have quotas.
     """
-    clients: dict[Entity, dict[str, float]] = {}
+    clients: dict[Entity, dict[str, float | None]] = {}
     for quota in before.quotas - now.quotas:
-        clients.setdefault(quota.entity, {**dynamic.clients.get(quota.entity, {})}).pop(quota.key, None)
+        clients.setdefault(quota.entity, {})[quota.key] = None
     for quota in now.quotas - before.quotas:
-        clients.setdefault(quota.entity, {**dynamic.clients.get(quota.entity, {})})[quota.key] = quota.value
+        clients.setdefault(quota.entity, {})[quota.key] = quota.value
     after = dynamic.with_clients(clients)
-    if len(after.clients) > max(ENTITIES_MAX, len(dynamic.clients)):
-        raise PolicyViolationError(
-            f"{len(after.clients):,} clients would have quotas, and at most {ENTITIES_MAX:,} are possible"
-        )
     if is_enforced and now.rules and not before.rules:
         after = after.with_broker(ALL_BROKERS, {**after.of_broker(ALL_BROKERS), AUTHORIZER: AUTHORIZERS[0]})
     return after

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from seglog_broker.config.client_quotas import Entity, Quotas, entity_of
 from seglog_broker.storage.directory.accounts import Credential
 from seglog_broker.storage.io.filenames import new_id
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
@@ -24,6 +23,7 @@ from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rul
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.kafka import Message, WireError, messages, read_message, write_message
+from seglog_protocol.quotas import Entity, Quotas, entity_in, parts_of
 from seglog_protocol.record_batch import iter_batches
 from seglog_protocol.records import iter_records
 
@@ -199,7 +199,7 @@ class _Image:
         elif isinstance(record, messages.RemoveAccessControlEntryRecord):
             self.rules.pop(record.id, None)
         elif isinstance(record, messages.ClientQuotaRecord):
-            entity = entity_of({each.entity_type: each.entity_name for each in record.entity})
+            entity = entity_in(record.entity)
             values = self.quotas.setdefault(entity, {})
             if record.remove:
                 values.pop(record.key, None)
@@ -275,8 +275,8 @@ def record_of_rule(rule: Rule) -> messages.AccessControlEntryRecord:
 def records_of_quotas(entity: Entity, quotas: Quotas) -> Iterator[messages.ClientQuotaRecord]:
     """The records of an entity's quotas."""
     for key, value in quotas.items():
-        of = [messages.ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
-        yield messages.ClientQuotaRecord(entity=of, key=key, value=value, remove=False)
+        parts = parts_of(messages.ClientQuotaRecord.EntityData, entity)
+        yield messages.ClientQuotaRecord(entity=parts, key=key, value=value, remove=False)
 
 
 def _snapshot(records: Sequence[Message], now_ms: int) -> bytes:

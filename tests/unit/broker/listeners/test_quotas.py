@@ -10,13 +10,11 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.quotas import Changes
-from seglog_broker.config.client_quotas import NAME_CHARACTERS_MAX, Entity, Limit, entity_of
+from seglog_broker.config.client_quotas import Limit
 from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceType
 from seglog_broker.listeners import hangup
 from seglog_broker.listeners.connection_task import MUTED_SECONDS_MAX
-from seglog_broker.runtime import usage_buckets
-from seglog_broker.runtime.usage_buckets import BUCKETS_MAX, LINES_AN_HOUR, LoopTime
+from seglog_broker.runtime.usage_buckets import BUCKETS_MAX, LINE_SECONDS, LINES_AN_HOUR, Bucket, LoopTime
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
 from seglog_protocol.messages import (
@@ -28,6 +26,7 @@ from seglog_protocol.messages import (
     FetchPartition,
     FetchRequest,
 )
+from seglog_protocol.quotas import NAME_CHARACTERS_MAX, Entity, entity_in, entity_of
 from tests.logs import batch
 from tests.unit.broker.listeners.fake_broker import OFFSETS
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, KafkaServed, fetch, kafka, produce
@@ -47,11 +46,12 @@ async def served() -> AsyncIterator[KafkaServed]:
 
 
 TEST = entity_of({"client-id": "test"})
+ANN, BOTH = entity_of({"user": "ann"}), entity_of({"user": "ann", "client-id": None})
+HERE = entity_of({"ip": "127.0.0.1"})
 
 
 async def limit(broker: Broker, entity: Entity = TEST, **quotas: float | None) -> None:
-    changes: Changes = quotas
-    assert not await broker.quotas.alter({entity: changes}, "", validate_only=False)
+    await broker.configs.alter_clients({entity: quotas}, "", validate_only=False)
 
 
 async def timed(peer: KafkaPeer, request: Any, version: int | None = None) -> tuple[int, float]:
@@ -83,35 +83,50 @@ async def test_a_producer_has_its_rate_and_waits_as_it_is_told(
     metrics = served.broker.metrics
     assert metrics.quota_throttles["producer_byte_rate"] >= 30
     assert metrics.quota_throttle_seconds["producer_byte_rate"] == pytest.approx(trio.current_time() - began, rel=0.1)
-    assert metrics.connections_muted(trio.current_time()) == 1
-    await limit(served.broker, producer_byte_rate=None)
     await trio.sleep(told / 1000)
-    assert await timed(peer, produce(("plain", 0, RECORDS)), version) == (0, 0.0)
-    await peer.stream.aclose()
-    await wait_all_tasks_blocked()
     assert not metrics.muted
 
 
+async def test_no_wait_is_longer_than_the_windows_and_it_ends_when_the_quota_is_changed(
+    autojump_clock: MockClock, served: KafkaServed
+) -> None:
+    for changed in (None, 1e6):
+        await limit(served.broker, producer_byte_rate=1.0)
+        peer = await served.connect()
+        assert await timed(peer, produce(("plain", 0, RECORDS)), 12) == (11_000, 0.0), "a quota of a byte, by mistake"
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(peer.send, ASKED)
+            await trio.sleep(3)
+            await limit(served.broker, entity_of({"user": "ann"}), producer_byte_rate=1.0)
+            await trio.sleep(1)
+            assert served.broker.metrics.connections_muted(trio.current_time()) == 1, "it is the quota of another one"
+            await limit(served.broker, producer_byte_rate=changed)
+            began = trio.current_time()
+            assert (await peer.receive(messages.MetadataResponse)).throttle_time_ms == 0
+            assert trio.current_time() == began
+
+
 @pytest.mark.parametrize("version", [4, 12])
-async def test_a_consumer_has_its_rate_and_one_fetch_is_not_more_than_its_windows(
+async def test_a_fetch_above_the_quota_brings_nothing_and_is_asked_again(
     autojump_clock: MockClock, served: KafkaServed, version: int
 ) -> None:
+    """As in Kafka: a fetch brings at most what ten windows give, and who asks for so much has half its rate."""
     peer = await served.connect()
     for _ in range(40):
         await peer.ask(produce(("plain", 0, RECORDS)), 9)
     await limit(served.broker, consumer_byte_rate=LIMIT)
-    began, size, offset, told = trio.current_time(), 0, 0, 0
-    while offset < 40:
+    began, sizes, told = trio.current_time(), [0], 0
+    while sum(sizes) < 40 * len(RECORDS):
         sent = trio.current_time()
-        response = await peer.ask(fetch(("plain", 0, offset)), version)
+        response = await peer.ask(fetch(("plain", 0, sum(sizes) // len(RECORDS))), version)
         assert trio.current_time() - sent == pytest.approx(told / 1000, abs=0.002)
-        [records] = [len(part.records) for topic in response.responses for part in topic.partitions]
-        assert records <= BURST
-        size, offset, told = size + records, offset + records // len(RECORDS), response.throttle_time_ms
-    # The next one is answered when the rate is kept to: this one waits for nothing but that.
-    assert (await timed(peer, fetch(("plain", 0, 39)), version))[0] > 0
-    assert size + len(RECORDS) - BURST < 1.1 * LIMIT * (trio.current_time() - began) + len(RECORDS)
-    assert size == 40 * len(RECORDS)
+        sizes += [len(part.records) for topic in response.responses for part in topic.partitions]
+        told = response.throttle_time_ms
+        assert bool(told) == (not response.responses)
+    assert max(sizes) <= BURST
+    assert len(sizes) - 1 == 40 * len(RECORDS) // (10 * len(RECORDS)), sizes
+    assert served.broker.metrics.fetch_bytes == 40 * len(RECORDS)
+    assert trio.current_time() - began < 2.2 * 30 * len(RECORDS) / LIMIT
 
 
 async def test_templates_are_used_again_when_nothing_is_to_be_waited_for(
@@ -234,7 +249,7 @@ def topics(**partitions: int) -> messages.CreateTopicsRequest:
 async def test_changes_of_topics_are_refused_to_a_client_above_its_quota_or_have_it_wait(
     autojump_clock: MockClock, served: KafkaServed
 ) -> None:
-    """The numbers are those of a real Kafka: 5 partitions a second, 55 at once."""
+    """The numbers are those of a real Kafka: 5 partitions a second, 55 at once; no wait is longer than 11 s."""
     await limit(served.broker, controller_mutation_rate=5.0)
     peer, exceeded = await served.connect(), ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
@@ -266,23 +281,29 @@ async def test_changes_of_topics_are_refused_to_a_client_above_its_quota_or_have
     assert served.broker.metrics.quota_throttles["controller_mutation_rate"] == 7
 
 
-async def test_native_clients_wait_after_changes_of_topics(autojump_clock: MockClock) -> None:
+async def test_native_clients_wait_before_changes_of_topics(autojump_clock: MockClock) -> None:
+    """Each on a connection of its own, too: a loop of commands has the rate of one client."""
     async with real() as served:
         await limit(served.broker, entity_of({"user": None}), controller_mutation_rate=1.0)
-        peer, began = await served.greeted(), trio.current_time()
-        for number, request in enumerate(
-            (
-                CreateTopicRequest("t", 31),
-                AlterTopicRequest("t", partitions=51),
-                DeleteTopicRequest("t"),
-                AppendRequest([AppendPartition("new", 0, len(RECORDS))], "disk", create=True),
-                OFFSETS,
-            ),
-            start=1,
+        began, waited = trio.current_time(), []
+        for request in (
+            CreateTopicRequest("t", 31),
+            AlterTopicRequest("t", partitions=51),
+            DeleteTopicRequest("t"),
+            AppendRequest([AppendPartition("new", 0, len(RECORDS))], "disk", create=True),
+            CreateTopicRequest("u", 1),
+            OFFSETS,
         ):
+            peer = await served.greeted()
             payload = RECORDS if isinstance(request, AppendRequest) else b""
-            assert "error" not in await peer.ask(number, request, payload)
-        assert trio.current_time() - began == pytest.approx(31 + 20 + 51 + 1 - 11, abs=0.01)
+            assert "error" not in await peer.ask(1, request, payload)
+            waited.append(round(trio.current_time() - began))
+        assert waited == [0, 20, 40, 40, 92, 92], "11 at once; an append that makes its topic waits afterwards"
+        peer = await served.greeted()
+        await peer.send(1, CreateTopicRequest("v", 1))
+        await wait_all_tasks_blocked()
+        served.stop()
+        assert (await peer.receive()).header["error"]["code"] == "BROKER_STOPPING"
 
 
 async def hangs_up(served: KafkaServed) -> float:
@@ -359,23 +380,45 @@ async def test_an_address_that_connects_too_fast_is_hung_up_when_it_may_try_agai
 
 
 async def test_so_many_buckets_are_kept_and_lines_written(autojump_clock: MockClock, served: KafkaServed) -> None:
-    await limit(served.broker, entity_of({"client-id": None}), producer_byte_rate=LIMIT)
-    buckets = served.broker.usage_buckets
-    first = buckets.bucket("producer_byte_rate", "u", "0")
-    assert first is not None
-    bucket = first
+    buckets, now = served.broker.usage_buckets, trio.current_time()
+
+    def throttled(client_id: str) -> Bucket:
+        found = buckets.bucket("producer_byte_rate", Limit(LIMIT, "", client_id))
+        assert found is not None
+        found.meter.add(2 * BURST, now)
+        assert buckets.throttle(found, now) > 0
+        return found
+
     with capture_logs() as logs:
-        for number in range(1, BUCKETS_MAX + 1):
-            found = buckets.bucket("producer_byte_rate", "u", f"{number}")
-            assert found is not None
-            bucket = found
-            assert bucket.limit == Limit(LIMIT, "", f"{number}")
-            buckets.note_throttled(bucket, 1.0, 1.0 + usage_buckets.LINE_SECONDS)
+        first, *_, last = [throttled(f"{number}") for number in range(BUCKETS_MAX + 1)]
+        assert len(logs) == LINES_AN_HOUR
+        now += LINE_SECONDS
+        assert throttled(f"{BUCKETS_MAX}") is last
+        assert throttled("0") is not first, "it was forgotten"
+        assert [line["times"] for line in logs[LINES_AN_HOUR:]] == [2, 1]
     assert len(buckets._buckets) == BUCKETS_MAX
-    assert len(logs) == LINES_AN_HOUR
-    assert buckets.bucket("producer_byte_rate", "u", "0") is not first, "it was forgotten"
-    assert buckets.bucket("producer_byte_rate", "u", f"{BUCKETS_MAX}") is bucket
-    long = buckets.bucket("producer_byte_rate", "u", "i" * 32_000)
-    assert long is not None
-    assert len(long.limit.client_id) == NAME_CHARACTERS_MAX
-    assert all(len(client_id) <= NAME_CHARACTERS_MAX for _, _, client_id in buckets._buckets)
+    assert throttled("i" * 32_000).name == ("producer_byte_rate", "", "i" * NAME_CHARACTERS_MAX)
+
+
+@pytest.mark.parametrize(
+    ("components", "is_strict", "found"),
+    [
+        ([], False, [ANN, BOTH, HERE]),
+        ([], True, []),
+        ([("user", 0, "ann")], False, [ANN, BOTH]),
+        ([("user", 0, "ann")], True, [ANN]),
+        ([("user", 0, "ann"), ("client-id", 2, None)], True, [BOTH]),
+        ([("user", 0, "ann"), ("client-id", 1, None)], True, [BOTH]),
+        ([("user", 1, None)], False, []),
+        ([("ip", 2, None)], False, [HERE]),
+    ],
+)
+async def test_a_filter_lets_through_what_has_its_names_and_types(
+    served: KafkaServed, components: list[tuple[str, int, str | None]], is_strict: bool, found: list[Entity]
+) -> None:
+    for entity, key in ((ANN, "producer_byte_rate"), (BOTH, "producer_byte_rate"), (HERE, "connection_creation_rate")):
+        await limit(served.broker, entity, **{key: 1.0})
+    cls = messages.DescribeClientQuotasRequest
+    wanted = [cls.ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
+    response = await (await served.connect()).ask(cls(components=wanted, strict=is_strict))
+    assert [entity_in(entry.entity) for entry in response.entries] == found

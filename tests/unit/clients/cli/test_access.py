@@ -169,4 +169,4 @@ def test_quotas_are_set_listed_and_taken_back(broker: Broker, said: Said) -> Non
         {"entity": {"user": "ann"}, "quotas": {"producer_byte_rate": 1_000_000.0}}
     ]
     assert "say for whom" in said(USAGE, "quota", "set", "producer_byte_rate=1")
-    assert "there is no quota bytes" in said(USAGE, "quota", "set", "bytes=1", "--user", "ann")
+    assert "Invalid configuration key bytes" in said(USAGE, "quota", "set", "bytes=1", "--user", "ann")

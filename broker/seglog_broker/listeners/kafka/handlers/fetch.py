@@ -123,10 +123,11 @@ class Fetch:
                 log = self._context.broker.partitions.find_readable(name, item.partition)
                 offset = item.fetch_offset if log is None else log.log.behind_unsynced(item.fetch_offset)
                 wanted.append(FetchPartition(name, item.partition, offset, max_bytes=max(0, item.partition_max_bytes)))
+        most = max(0, min(self._asked.max_bytes, self._context.usage.fetched_bytes_max()))
         self.request = FetchRequest(
             wanted,
-            max_bytes=max(0, min(self._asked.max_bytes, self._context.usage.fetched_bytes_max())),
-            min_bytes=max(0, self._asked.min_bytes),
+            max_bytes=most,
+            min_bytes=max(0, min(self._asked.min_bytes, most)),
             max_wait_ms=0 if self._errors or not wanted else self.max_wait_ms,
             isolation=isolation_of(self._asked.isolation_level),
         )
@@ -152,7 +153,10 @@ class Fetch:
         return 0 < len(self._all) == self._errors
 
     def found(self, answer: FetchAnswer) -> Steps[None]:
-        """Copy what the broker found into ``response``; yields where other tasks may run."""
+        """Copy what the broker found into ``response``; yields where other tasks may run.
+
+        A client that is above a quota with it gets nothing of it.
+        """
         payload, slices = answer.payload, iter(answer.slices)
         for number, (data, result) in enumerate(zip(self._places, answer.reply.partitions, strict=True), start=1):
             self._note(data, result)
@@ -163,6 +167,8 @@ class Fetch:
                     data.records = next(slices)
             if number % PARTITIONS_A_TURN == 0:
                 yield
+        if not self._context.usage.may_fetch(answer.size):
+            self.response.responses.clear()  # as Kafka: the client asks again when it is read again
 
     def empty_response(self) -> messages.FetchResponse:
         """The response without records, because the connection ends: clients ask for metadata, and connect again."""

@@ -4,12 +4,9 @@ DescribeClientQuotas, AlterClientQuotas
   1   flexible
 """
 
-from collections.abc import Mapping, Sequence
-from enum import IntEnum
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from seglog_broker.api.quotas import Changes, Filter
-from seglog_broker.config.client_quotas import IP, TYPES, Entity, check_entity, check_value, entity_of
 from seglog_broker.listeners.kafka.context import Api, Ask, RequestContext
 from seglog_broker.listeners.kafka.errors import Failure, Refused, failure_of
 from seglog_broker.listeners.kafka.turns import in_turns
@@ -17,13 +14,11 @@ from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.access import Kind, Operation
 from seglog_protocol.kafka import messages
 from seglog_protocol.kafka.error_codes import ErrorCode
+from seglog_protocol.quotas import IP, TYPES, Entity, check_entity, check_value, entity_in, parts_of
 
-
-class _Match(IntEnum):
-    EXACT = 0
-    DEFAULT = 1
-    SPECIFIED = 2
-
+_MATCHES: Final = ("EXACT", "DEFAULT", "SPECIFIED")
+_ANY: Final = object()
+"""Where a filter wants a type with any name."""
 
 _Described = messages.DescribeClientQuotasResponse
 
@@ -34,59 +29,53 @@ async def describe_client_quotas(
     """The quotas of the entities that a filter lets through."""
     entries: list[_Described.EntryData] = []
     try:
-        wanted = _filter(request)
-        async for found in in_turns(context, context.broker.quotas.described(wanted)):
-            if found is None:
-                continue
-            entity, quotas = found
-            context.reserve(2 * PART_BYTES)
-            entries.append(
-                _Described.EntryData(
-                    entity=[_Described.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-                    values=[_Described.ValueData(key=key, value=value) for key, value in quotas.items()],
-                )
-            )
+        wanted = _wanted(request)
+        async for entity, quotas in in_turns(context, context.broker.live_config.dynamic.clients.items()):
+            if _fits(entity, wanted, is_strict=request.strict):
+                context.reserve(2 * PART_BYTES)
+                values = [_Described.ValueData(key=key, value=value) for key, value in quotas.items()]
+                entries.append(_Described.EntryData(entity=parts_of(_Described.EntityData, entity), values=values))
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         code, message = failure_of(error, "DescribeClientQuotas")
         return _Described(error_code=code, error_message=message, entries=None)
     return _Described(error_message="", entries=entries)
 
 
-def _filter(request: messages.DescribeClientQuotasRequest) -> Filter:
-    """The filter of a request. Raises Refused for a filter that Kafka refuses, with Kafka's sentence."""
-    names: dict[str, str | None] = {}
-    types: set[str] = set()
+def _fits(entity: Entity, wanted: Mapping[str, object], *, is_strict: bool) -> bool:
+    """True for an entity with all that is asked for; it has no other types, if that is strict."""
+    has = dict(entity)
+    if is_strict and len(has) != len(wanted):
+        return False
+    return all(kind in has and name in (_ANY, has[kind]) for kind, name in wanted.items())
+
+
+def _wanted(request: messages.DescribeClientQuotasRequest) -> Mapping[str, object]:
+    """Names by type that a filter asks for. Raises Refused, with Kafka's sentence, for one that Kafka refuses."""
+    wanted: dict[str, object] = {}
     for component in request.components:
-        kind = component.entity_type
+        kind, match, name = component.entity_type, component.match_type, component.match
         if not kind:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
-        if kind in names or kind in types:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter.")
+            raise _invalid("Invalid empty entity type.")
+        if kind in wanted:
+            raise _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
         if kind not in TYPES:
             raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
-        match component.match_type, component.match:
-            case (_Match.EXACT, None):
-                why = "Request specified MATCH_TYPE_EXACT, but set match string to null."
-            case (_Match.DEFAULT, str()):
-                why = "Request specified MATCH_TYPE_DEFAULT, but also specified a match string."
-            case (_Match.SPECIFIED, str()):
-                why = "Request specified MATCH_TYPE_SPECIFIED, but also specified a match string."
-            case (_Match.EXACT | _Match.DEFAULT, name):
-                names[kind] = name
-                continue
-            case (_Match.SPECIFIED, _):
-                types.add(kind)
-                continue
-            case _:
-                why = f"Unknown match type {component.match_type}"
-        raise Refused(ErrorCode.INVALID_REQUEST, why)
-    if IP in (seen := names.keys() | types) and len(seen) > 1:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
+        if match not in range(len(_MATCHES)):
+            raise _invalid(f"Unknown match type {match}")
+        if (_MATCHES[match] == "EXACT") == (name is None):
+            how = "set match string to null" if name is None else "also specified a match string"
+            raise _invalid(f"Request specified MATCH_TYPE_{_MATCHES[match]}, but {how}.")
+        wanted[kind] = _ANY if _MATCHES[match] == "SPECIFIED" else name
+    if IP in wanted and len(wanted) > 1:
+        raise _invalid(
             "Invalid entity filter component combination. IP filter component should not be used with user or clientId "
-            "filter component.",
+            "filter component."
         )
-    return Filter(names, frozenset(types), request.strict)
+    return wanted
+
+
+def _invalid(why: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, why)
 
 
 _Altered = messages.AlterClientQuotasResponse
@@ -96,44 +85,38 @@ async def alter_client_quotas(
     context: RequestContext, request: messages.AlterClientQuotasRequest
 ) -> messages.AlterClientQuotasResponse:
     """Quotas of several entities; those that are possible are altered together."""
-    changes: dict[Entity, Changes] = {}
+    changes: dict[Entity, Mapping[str, float | None]] = {}
     failures: dict[Entity, Failure | None] = {}
     async for entry in in_turns(context, request.entries):
-        names = {item.entity_type: item.entity_name for item in entry.entity}
-        entity = entity_of(names)
-        is_twice = entity in failures or len({op.key for op in entry.ops}) < len(entry.ops)
-        failures.setdefault(entity, None)
+        entity = entity_in(entry.entity)
         try:
-            changes[entity] = _checked(names, entry.ops, is_twice=is_twice)
+            _check(entity, entry.ops, is_twice=entity in failures)
+            changes[entity] = {op.key: None if op.remove else op.value for op in entry.ops}
+            failures[entity] = None
         except ValueError as error:
-            failures[entity] = Refused(ErrorCode.INVALID_REQUEST, str(error)).failure
+            failures[entity] = _invalid(str(error)).failure
     try:
         by = context.session.principal
-        refused = await context.broker.quotas.alter(changes, by, validate_only=request.validate_only)
-        failures |= {entity: Failure(ErrorCode.POLICY_VIOLATION, why) for entity, why in refused.items()}
+        await context.broker.configs.alter_clients(changes, by, validate_only=request.validate_only)
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         failures |= dict.fromkeys(changes, failure_of(error, "AlterClientQuotas"))
     response = _Altered()
     async for altered, failure in in_turns(context, failures.items()):
         code, message = failure or (ErrorCode.NONE, None)
-        shown_entity = [_Altered.EntityData(entity_type=kind, entity_name=name) for kind, name in altered]
-        response.entries.append(_Altered.EntryData(error_code=code, error_message=message, entity=shown_entity))
+        parts = parts_of(_Altered.EntityData, altered)
+        response.entries.append(_Altered.EntryData(error_code=code, error_message=message, entity=parts))
     return response
 
 
-def _checked(
-    names: Mapping[str, str | None], ops: Sequence[messages.AlterClientQuotasRequest.OpData], *, is_twice: bool
-) -> Changes:
-    """The changes of one entity's quotas. Raises ValueError, with Kafka's sentence, where that is not possible."""
-    entity = entity_of(names)
-    if is_twice:
+def _check(entity: Entity, ops: list[Any], *, is_twice: bool) -> None:
+    """Raise ValueError, with Kafka's sentence, for changes that are not possible."""
+    if is_twice or len({op.key for op in ops}) < len(ops):
         shown = ", ".join([f"{kind}={'null' if name is None else name}" for kind, name in entity])
         raise ValueError(f"Ignoring duplicate entity ClientQuotaEntity(entries={{{shown}}})")
-    check_entity(names)
+    check_entity(entity)
     for op in ops:
         if not op.remove:
             check_value(entity, op.key, op.value)
-    return {op.key: None if op.remove else op.value for op in ops}
 
 
 _DESCRIBE: Final = Ask(Operation.DESCRIBE_CONFIGS)

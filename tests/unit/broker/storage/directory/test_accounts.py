@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.config import client_quotas
-from seglog_broker.config.client_quotas import ClientQuotas, entity_of
 from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
 from seglog_broker.config.group_keys import GROUP_KEYS
 from seglog_broker.security.credentials import from_salted
@@ -34,6 +32,7 @@ from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.small_files import seal
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import InvalidConfigError, LogDirectoryError, PolicyViolationError
+from seglog_protocol.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, ClientQuotas, entity_of
 from seglog_protocol.scram import HASHES, salted
 from seglog_protocol.steps import finished
 from tests.support import REPOSITORY, each_case, examples
@@ -317,7 +316,11 @@ groups = st.dictionaries(
 entity_names = st.none() | st.text(min_size=1, max_size=255)
 clients = st.dictionaries(
     st.dictionaries(st.sampled_from(["user", "client-id"]), entity_names, min_size=1).map(entity_of),
-    st.dictionaries(st.sampled_from(client_quotas.KEYS), st.integers(1, 2**63).map(float), min_size=1),
+    st.dictionaries(
+        st.sampled_from([CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE]),
+        st.integers(1, 2**63).map(float),
+        min_size=1,
+    ),
 )
 
 

@@ -17,7 +17,6 @@ from structlog.testing import capture_logs
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.config.broker_config import AUTHORIZERS
-from seglog_broker.config.client_quotas import Entity
 from seglog_broker.config.topic_overrides import KEPT_FOR_EVER, validate_topic_config
 from seglog_broker.security.credentials import from_salted
 from seglog_broker.security.sasl import Identity
@@ -39,6 +38,7 @@ from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.access import Operation, Rule
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.kafka import Message, messages, read_message, write_message
+from seglog_protocol.quotas import Entity
 from seglog_protocol.record_batch import iter_batches, rewrite_offset_and_epoch
 from seglog_protocol.records import iter_records
 from seglog_protocol.scram import salted
