@@ -5,11 +5,12 @@ over all that allow. Super users, and what holds while rules are not in force, a
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
-from typing import Final, NamedTuple, Self, TypeVar
+from itertools import chain
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from seglog_protocol.steps import Pace, Steps, finished
 
@@ -27,13 +28,15 @@ ANY_RESOURCE: Final = "hardcode"
 _PREFIX_DIGITS_MAX: Final = 3
 _SCOPE: Final = re.compile("%[^/]*")
 
-KeyT = TypeVar("KeyT")
+RuleT = TypeVar("RuleT")
 
 
 class _Numbered(IntEnum):
+    """Kafka's numbers, which may be told by their names, too; what is neither is UNKNOWN, as in Kafka."""
+
     @classmethod
-    def _missing_(cls, _value: object) -> Self:
-        return cls(0)  # UNKNOWN, as in Kafka
+    def _missing_(cls, value: object) -> Self:
+        return cls.__members__.get(str(value), cls(0))
 
 
 class Kind(_Numbered):
@@ -125,11 +128,15 @@ class Rule(NamedTuple):
     operation: Operation
     permission: Permission
 
+    @property
+    def shown_name(self) -> str:
+        """The name, with ``*`` behind the beginning of names."""
+        return f"{self.name}{ANY_NAME}" if self.pattern is PatternType.PREFIXED else self.name
+
     def __str__(self) -> str:
         """The rule in a line, for logs and people."""
-        name = f"{self.name}*" if self.pattern is PatternType.PREFIXED else self.name
         return (
-            f"{self.permission.name} {self.operation.name} on {self.kind.name} {name} for {self.principal}"
+            f"{self.permission.name} {self.operation.name} on {self.kind.name} {self.shown_name} for {self.principal}"
             f"{'' if self.host == ANY_NAME else f' from {self.host}'}"
         )
 
@@ -195,14 +202,31 @@ class RuleFilter(NamedTuple):
         return name.startswith(rule.name) if rule.pattern is PatternType.PREFIXED else rule.name in (name, ANY_NAME)
 
 
+def told(
+    made: Callable[[Kind, PatternType, str, str, str, Operation, Permission], RuleT],
+    kind: Any,
+    pattern: Any,
+    name: str,
+    principal: str,
+    host: str,
+    operation: Any,
+    permission: Any,
+) -> RuleT:
+    """The rule, or filter, that is told by numbers, as in Kafka's messages, or by names, as in files."""
+    return made(Kind(kind), PatternType(pattern), name, principal, host, Operation(operation), Permission(permission))
+
+
+NO_RULE: Final = "no rule allows it"
+ABOVE_RULES: Final = "it is one of super.users, which no rule stops"
+"""Reasons of decisions."""
+
+
 class Decision(NamedTuple):
     """The answer of rules to one operation."""
 
     is_allowed: bool
-    rule: Rule | None
-    """The rule that decided; None where no rule is for the client and the operation."""
-    has_rules: bool
-    """True if any rule is for the resource, be it for other clients or operations."""
+    why: Rule | str
+    """The rule that decided, or why none did."""
 
 
 _Pattern = tuple[Kind, PatternType, str]
@@ -214,14 +238,13 @@ class Rules:
     A decision takes a look at one entry for the name, one for each length that prefixes have, and one for all names.
     """
 
-    __slots__ = ("_entries", "_lengths", "_patterns", "_principals", "_rules")
+    __slots__ = ("_kinds", "_lengths", "_patterns", "_rules")
 
     def __init__(self) -> None:
         """No rules."""
         self._rules: dict[Rule, None] = {}
-        self._patterns: dict[_Pattern, tuple[Rule, ...]] = {}
-        self._entries: dict[tuple[Kind, PatternType, str, str], tuple[Rule, ...]] = {}
-        self._principals: dict[tuple[Kind, str], tuple[Rule, ...]] = {}
+        self._patterns: dict[_Pattern, dict[str, list[Rule]]] = {}  # by principal
+        self._kinds: dict[Kind, dict[str, list[Rule]]] = {}
         self._lengths: dict[Kind, list[int]] = {}  # the lengths of prefixes, ascending
 
     @classmethod
@@ -240,37 +263,41 @@ class Rules:
 
     def changed(self, added: Iterable[Rule], removed: Iterable[Rule] = ()) -> Steps["Rules"]:
         """These rules without ``removed`` and with ``added``, in steps; what is there already is not added again."""
-        gone = dict.fromkeys(rule for rule in removed if rule in self._rules)
-        new = dict.fromkeys(rule for rule in added if rule not in self._rules or rule in gone)
-        made = Rules()
-        made._rules = {rule: None for rule in self._rules if rule not in gone} if gone else dict(self._rules)
-        made._rules |= new
-        yield
-        made._patterns = yield from _regrouped(self._patterns, new, gone, lambda rule: rule[:3])
-        made._entries = yield from _regrouped(self._entries, new, gone, lambda rule: rule[:4])
-        made._principals = yield from _regrouped(self._principals, new, gone, lambda rule: (rule.kind, rule.principal))
+        gone, made, pace = frozenset(removed), Rules(), Pace()
         lengths: dict[Kind, set[int]] = {}
-        for kind, pattern, name in made._patterns:
-            if pattern is PatternType.PREFIXED:
-                lengths.setdefault(kind, set()).add(len(name))
+        for rule in chain((rule for rule in self._rules if rule not in gone), added):
+            if rule not in made._rules:
+                made._rules[rule] = None
+                made._patterns.setdefault(rule[:3], {}).setdefault(rule.principal, []).append(rule)
+                made._kinds.setdefault(rule.kind, {}).setdefault(rule.principal, []).append(rule)
+                if rule.pattern is PatternType.PREFIXED:
+                    lengths.setdefault(rule.kind, set()).add(len(rule.name))
+            if pace.is_due():
+                yield
         made._lengths = {kind: sorted(found) for kind, found in lengths.items()}
         return made
 
-    def decide(self, principal: str, host: str, operation: Operation, kind: Kind, name: str) -> Decision:
-        """True if rules let a client at the address ``host`` do an operation with the resource ``name``."""
+    def decide(
+        self, principal: str, host: str, operation: Operation, kind: Kind, name: str, *, is_open: bool = False
+    ) -> Decision:
+        """The answer to a client at the address ``host`` that wants to do an operation with the resource ``name``.
+
+        With ``is_open`` everyone may do what is done with a resource that no rule is for.
+        """
         allow: Rule | None = None
-        has_rules = False
         for pattern in self._patterns_for(kind, name):
-            has_rules = True
-            for who in (principal, ANY_USER):
-                for rule in self._entries.get((*pattern, who), ()):
-                    is_allow = rule.permission is Permission.ALLOW
-                    named = _IMPLIED_BY[operation] if is_allow else _ITSELF[operation]
-                    if rule.operation in named and is_from(rule.host, host):
-                        if not is_allow:
-                            return Decision(is_allowed=False, rule=rule, has_rules=True)
-                        allow = allow or rule
-        return Decision(allow is not None, allow, has_rules)
+            is_open = False
+            for rule in _for_client(self._patterns[pattern], principal, host):
+                is_allow = rule.permission is Permission.ALLOW
+                if rule.operation in (_IMPLIED_BY if is_allow else _ITSELF)[operation]:
+                    if not is_allow:
+                        return Decision(is_allowed=False, why=rule)
+                    allow = allow or rule
+        if is_open:
+            return Decision(
+                is_allowed=True, why="no rule is for the resource, and allow.everyone.if.no.acl.found is true"
+            )
+        return Decision(allow is not None, allow or NO_RULE)
 
     def decide_any(self, principal: str, host: str, operation: Operation, kind: Kind) -> bool:
         """True if rules let a client do an operation with some resource of a kind, as Kafka decides that.
@@ -278,37 +305,27 @@ class Rules:
         Rules that imply the operation do not count, and of those that allow it only the ones that no rule which denies
         it covers whole. What ``decide`` says of ``ANY_RESOURCE`` comes before this.
         """
-        rules = [
-            rule
-            for who in dict.fromkeys((principal, ANY_USER))
-            for rule in self._principals.get((kind, who), ())
-            if rule.operation in _ITSELF[operation] and is_from(rule.host, host)
-        ]
-        denied = {(rule.pattern, rule.name) for rule in rules if rule.permission is Permission.DENY}
-        if (PatternType.LITERAL, ANY_NAME) in denied:
-            return False
-        lengths = sorted({len(name) for pattern, name in denied if pattern is PatternType.PREFIXED})
-        return any(rule.permission is Permission.ALLOW and not _is_covered(rule, denied, lengths) for rule in rules)
+        every = _for_client(self._kinds.get(kind, {}), principal, host)
+        named = [rule for rule in every if rule.operation in _ITSELF[operation]]
+        allowed = {rule[:3] for rule in named if rule.permission is Permission.ALLOW}
+        denied = {rule[:3] for rule in named if rule.permission is Permission.DENY}
+        everything = kind, PatternType.LITERAL, ANY_NAME
+        if everything in denied or everything in allowed:
+            return everything not in denied
+        covering = {pattern for pattern in denied if pattern[1] is PatternType.PREFIXED}
+        return any(covering.isdisjoint(self._patterns_for(kind, name)) for _, _, name in allowed - denied)
 
     def found(self, wanted: RuleFilter) -> Steps[list[Rule]]:
         """The rules that a filter asks for, in steps."""
         rules: list[Rule] = []
         pace = Pace()
-        for rule in self._candidates(wanted):
+        one = self._patterns.get(wanted[:3])  # type: ignore[arg-type] # None names no pattern
+        for rule in self._rules if one is None else chain.from_iterable(one.values()):
             if wanted.has(rule):
                 rules.append(rule)
             if pace.is_due():
                 yield
         return rules
-
-    def _candidates(self, wanted: RuleFilter) -> Iterable[Rule]:
-        """All rules that a filter may ask for, found by kind and name where it says both."""
-        if wanted.kind is Kind.ANY or wanted.name is None or wanted.pattern is PatternType.MATCH:
-            return self._rules
-        patterns = (
-            (PatternType.LITERAL, PatternType.PREFIXED) if wanted.pattern is PatternType.ANY else (wanted.pattern,)
-        )
-        return [rule for pattern in patterns for rule in self._patterns.get((wanted.kind, pattern, wanted.name), ())]
 
     def _patterns_for(self, kind: Kind, name: str) -> Iterator[_Pattern]:
         """The patterns of rules that are for a resource."""
@@ -325,6 +342,14 @@ class Rules:
         pattern = (kind, PatternType.LITERAL, ANY_NAME)
         if name != ANY_NAME and pattern in patterns:
             yield pattern
+
+
+def _for_client(by_principal: Mapping[str, Sequence[Rule]], principal: str, host: str) -> Iterator[Rule]:
+    """The rules that are for a client."""
+    for who in (principal, ANY_USER):
+        for rule in by_principal.get(who, ()):
+            if is_from(rule.host, host):
+                yield rule
 
 
 def is_from(pattern: str, host: str) -> bool:
@@ -353,40 +378,3 @@ def _why_no_network(text: str) -> str | None:
     if version == 4:
         return None if int(bits) <= 32 else f"Value [{int(bits)}] not in range [0,32]"
     return None if int(bits) <= 128 else f"{unclear} - prefix length must be between 0 and 128"
-
-
-def _is_covered(rule: Rule, denied: set[tuple[PatternType, str]], lengths: list[int]) -> bool:
-    """True if a rule that denies is for all that ``rule`` is for."""
-    if rule.name == ANY_NAME and rule.pattern is PatternType.LITERAL:
-        return False
-    if rule.pattern is PatternType.LITERAL and (PatternType.LITERAL, rule.name) in denied:
-        return True
-    return any((PatternType.PREFIXED, rule.name[:length]) in denied for length in lengths if length <= len(rule.name))
-
-
-def _regrouped(
-    groups: dict[KeyT, tuple[Rule, ...]],
-    added: Iterable[Rule],
-    removed: Iterable[Rule],
-    key: Callable[[Rule], KeyT],
-) -> Steps[dict[KeyT, tuple[Rule, ...]]]:
-    """Groups of rules without some and with others; those in which nothing changes are shared."""
-    pace = Pace()
-    lost: dict[KeyT, set[Rule]] = {}
-    more: dict[KeyT, list[Rule]] = {}
-    for rule in removed:
-        lost.setdefault(key(rule), set()).add(rule)
-    for rule in added:
-        more.setdefault(key(rule), []).append(rule)
-    made = dict(groups)
-    for each in (*lost, *more):
-        before = made.get(each, ())
-        gone = lost.pop(each, ())
-        after = (*(rule for rule in before if rule not in gone), *more.pop(each, ()))
-        if after:
-            made[each] = after
-        else:
-            made.pop(each, None)
-        if pace.is_due(1 + len(after)):
-            yield
-    return made

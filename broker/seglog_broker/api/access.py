@@ -96,15 +96,15 @@ class AccessService(Service):
     async def _change(self, added: Iterable[Rule], removed: Iterable[Rule], by: str, turns: budget.Turns) -> None:
         if not added and not removed:
             return
-        plan = await self._scheduler.in_turns(self._acls.planned(added, removed))
+        rules = await self._scheduler.in_turns(self._acls.planned(added, removed))
         with trio.CancelScope(shield=True):  # what is on the disk is to be in force
             try:
-                await self._offload.maintenance(self._acls.write, plan)
+                await self._offload.maintenance(self._acls.write, rules)
             except OSError as error:
                 raise self._directory.space.why_not_written(_NOT_KEPT, error, "send them again") from error
-            self._acls.adopt(plan)
-            self._authority.adopt(plan.rules)
-            for change, rules in (("created", added), ("deleted", removed)):
-                for rule in rules:
+            self._acls.rules = rules
+            self._authority.adopt(rules)
+            for change, changed in (("created", added), ("deleted", removed)):
+                for rule in changed:
                     await turns.spend(CHANGE_COST)
                     log.info("acl_changed", acl=str(rule), change=change, principal=by)

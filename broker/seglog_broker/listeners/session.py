@@ -12,7 +12,7 @@ SASL_...   the account that   an exchange of SASL, behind the handshake with SAS
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -24,12 +24,12 @@ from seglog_broker.listeners.tls_transport import TlsTransport
 from seglog_broker.listeners.transport import Transport, shown_host
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.metrics import NATIVE
-from seglog_broker.security.authority import Use
+from seglog_broker.security.authority import NAME_CHARACTERS_MAX, Asked, Use
 from seglog_broker.security.principals import ANONYMOUS, subject_of
 from seglog_broker.security.sasl import Exchange
 from seglog_broker.security.tls import LoadedTls, ServerTls
 from seglog_protocol import errors
-from seglog_protocol.access import CLUSTER, OPERATIONS, Kind, Operation
+from seglog_protocol.access import ANY_NAME, CLUSTER, OPERATIONS, Kind, Operation
 
 EXCHANGE_SECONDS: Final = 10
 """A connection that is not authenticated after this time, waits of the broker's own included, is closed."""
@@ -39,12 +39,6 @@ CERTIFICATE: Final = "TLS"
 
 STEPS_MAX: Final = 10
 """Tokens of one exchange; SCRAM takes two. Further ones are refused."""
-
-DECISIONS_MAX: Final = 1_000
-"""Decisions that a session keeps; the next one drops them all."""
-
-_SHOWN_MAX: Final = 249
-"""Characters of a name that a message shows: as many as a topic's may have."""
 
 _IS_OPEN: Final = "SaslAuthenticate request received after successful authentication"
 """Kafka's sentence."""
@@ -56,6 +50,13 @@ Need = tuple[Operation, Kind]
 """The need of a request: an operation, with whatever resources of a kind."""
 
 _ADMINISTERED: Final = {Kind.TOPIC: "topics", Kind.GROUP: "groups"}
+
+_REFUSALS: Final[Mapping[Kind, tuple[type[errors.AuthorizationError], str]]] = {
+    Kind.TOPIC: (errors.TopicAuthorizationError, "topic"),
+    Kind.GROUP: (errors.GroupAuthorizationError, "group"),
+    Kind.TRANSACTIONAL_ID: (errors.TransactionalIdAuthorizationError, "transactional_id"),
+}
+"""Errors, and the field of each that names what it is about."""
 
 
 class Listener(NamedTuple):
@@ -123,8 +124,7 @@ class Session:
         """Whether a proof was refused: the connection is to be closed."""
         self._broker = broker
         self._authority = broker.authority
-        self._epoch = self._authority.epoch
-        self._decisions: dict[tuple[Operation, Kind, str | None], bool] = {}
+        self._decisions = broker.authority.decisions
         self.counts = broker.metrics.listener(listener.label)
         """Of its listener."""
         self._transport = transport
@@ -132,6 +132,7 @@ class Session:
         self._exchange: Exchange | None = None
         self._steps = 0
         self.peer = transport.peer  # as it was, for when it has left
+        self._host = shown_host(self.peer.rpartition(":")[0].strip("[]"))[1:]  # as Kafka writes it; may be empty
         self.at_end: Callable[[Session], None] | None = None
         """Called when the connection has ended."""
 
@@ -161,7 +162,6 @@ class Session:
             )
             return
         self.principal = f"User:{name}"
-        self._forget()
         self.counts.authentications[CERTIFICATE] += 1
         self._log.info("client_authenticated", principal=self.principal, mechanism=CERTIFICATE)
 
@@ -233,7 +233,6 @@ class Session:
             limits.append(max(0, identity.expires_at_ms - self._broker.clock.now_ms()))
         session_ms = min(limits, default=None)  # the shorter of the two, as in Kafka
         self.principal, self._mechanism, self.is_open = identity.principal, exchange.mechanism, True
-        self._forget()
         self.ends_at = math.inf if session_ms is None else trio.current_time() + session_ms / 1000
         self._ends_after = self.ends_at
         self.counts.authentications[exchange.mechanism] += 1
@@ -256,51 +255,26 @@ class Session:
         """True if the client administers whatever rules say."""
         return self._authority.administers(self.principal)
 
-    def allows(self, operation: Operation, kind: Kind, name: str = CLUSTER) -> bool:
-        """True if the client may do an operation with a resource. A refusal is counted and logged."""
-        if self._epoch == self._authority.epoch and self._decisions.get((operation, kind, name)):
-            return True  # as nearly always
-        return self._decided((operation, kind, name))
+    def allows(self, operation: Operation, kind: Kind, name: str | None = CLUSTER) -> bool:
+        """True if the client may do an operation with a resource; None: with any of the kind.
 
-    def allows_any(self, operation: Operation, kind: Kind) -> bool:
-        """True if the client may do an operation with some resource of a kind. A refusal is counted and logged."""
-        return self._decided((operation, kind, None))
+        A refusal is counted and logged.
+        """
+        asked = self.principal, self._host, operation, kind, name
+        if self._decisions.get(asked):
+            return True  # as nearly always
+        is_allowed = self._authority.decided(asked, self._broker.clock.now_ms())
+        if not is_allowed:
+            self._note_refusal(asked)
+        return is_allowed
 
     def sees(self, operation: Operation, kind: Kind, name: str | None = CLUSTER) -> bool:
-        """``allows``, or for None ``allows_any``, of what is not asked for but shown or left out: nothing is noted."""
-        authority = self._authority
-        if not authority.is_enforced:
-            return authority.allows(self.principal, "", operation, kind, name)
-        found = self._decisions.get((operation, kind, name)) if self._epoch == authority.epoch else None
-        return self._decide((operation, kind, name)) if found is None else found
+        """``allows`` of what is not asked for but shown or left out: nothing is noted."""
+        return self._authority.decided((self.principal, self._host, operation, kind, name))
 
     def sees_topics(self) -> Callable[[str], bool]:
         """True of the topics that the client may describe, also when its connection has ended."""
         return partial(self._authority.allows, self.principal, self._host, Operation.DESCRIBE, Kind.TOPIC)
-
-    def _decided(self, key: tuple[Operation, Kind, str | None]) -> bool:
-        """The decision, which is kept until rules change: the next one takes one look at a dictionary."""
-        found = self._decisions.get(key) if self._epoch == self._authority.epoch else None
-        if found is None:
-            found = self._decide(key)
-            if found and not self._authority.is_enforced:
-                self._authority.note_use(self._use_of(*key), self._host, self._broker.clock.now_ms())
-        if not found:
-            self._note_refusal(*key)
-        return found
-
-    def _decide(self, key: tuple[Operation, Kind, str | None]) -> bool:
-        if self._epoch != self._authority.epoch or len(self._decisions) >= DECISIONS_MAX:
-            self._forget()
-        found = self._authority.allows(self.principal, self._host, *key)
-        if len(key[2] or "") <= _SHOWN_MAX:  # a group's name may have 32 KiB
-            self._decisions[key] = found
-        return found
-
-    @property
-    def _host(self) -> str:
-        """The address of the client, as Kafka writes it; empty if it had left at once."""
-        return shown_host(self.peer.rpartition(":")[0].strip("[]"))[1:]
 
     def operations(self, kind: Kind, name: str) -> int:
         """The operations that the client may do with a resource, a bit for each of Kafka's numbers; none is kept."""
@@ -327,15 +301,15 @@ class Session:
             return self.refusal(operation, kind) if name else None
         if self.administers:
             return None
-        self._note_refusal(operation, kind, name)
+        self._note_refusal((self.principal, self._host, operation, kind, name))
         return self._refused(operation, kind, name)
 
     def _refused(
         self, operation: Operation, kind: Kind, name: str, *, is_new: bool = False
     ) -> errors.AuthorizationError:
-        begin = f"there is no topic {name[:_SHOWN_MAX]}, and {self.principal}" if is_new else self.principal
+        begin = f"there is no topic {name[:NAME_CHARACTERS_MAX]}, and {self.principal}" if is_new else self.principal
         if self._authority.is_enforced:
-            what = "create it" if is_new else f"{operation.name} {kind.name} {name[:_SHOWN_MAX]}"
+            what = "create it" if is_new else f"{operation.name} {kind.name} {name[:NAME_CHARACTERS_MAX]}"
             message = f"{begin} may not {what}: who administers this broker can allow it"
         else:
             what = "create it" if is_new else f"administer {_ADMINISTERED.get(kind, 'the broker and its accounts')}"
@@ -343,43 +317,25 @@ class Session:
                 f"{begin} may not {what}: that is for the accounts of super.users, which an operator sets in the "
                 "broker's configuration"
             )
-        if kind is Kind.TOPIC:
-            return errors.TopicAuthorizationError(message, principal=self.principal, topic=name)
-        if kind is Kind.GROUP:
-            return errors.GroupAuthorizationError(message, principal=self.principal, group=name)
-        if kind is Kind.TRANSACTIONAL_ID:
-            return errors.TransactionalIdAuthorizationError(message, principal=self.principal, transactional_id=name)
-        return errors.AuthorizationError(message, principal=self.principal)
+        error, field = _REFUSALS.get(kind, (errors.AuthorizationError, ""))
+        return error(message, principal=self.principal, **({field: name} if field else {}))
 
-    def _use_of(self, operation: Operation, kind: Kind, name: str | None) -> Use:
-        """What is kept of a use: the beginning of a name of 32 KiB."""
-        return Use(self.principal, operation, kind, name and name[:_SHOWN_MAX])
-
-    def _note_refusal(self, operation: Operation, kind: Kind, name: str | None) -> None:
+    def _note_refusal(self, asked: Asked) -> None:
         """Count a refusal, and log it with the rule that decided; one that is repeated once a minute."""
         self._broker.metrics.authorization_refusals += 1
-        authority, principal = self._authority, self.principal
-        repeated = authority.note_refusal(self._use_of(operation, kind, name), self._broker.clock.now_ms())
-        if repeated is None:
-            return
-        rule = "none allows it" if authority.is_enforced else "for super.users alone"
-        if authority.is_enforced and name is not None:
-            rule = str(authority.decide(principal, self._host, operation, kind, name).rule or rule)
-        self._log.warning(
-            "authorization_refused",
-            principal=principal,
-            host=self._host,
-            operation=operation.name,
-            resource=kind.name,
-            name="*" if name is None else name[:_SHOWN_MAX],
-            rule=rule,
-            repeated=repeated,
-        )
-
-    def _forget(self) -> None:
-        """Drop the decisions that are kept."""
-        self._epoch = self._authority.epoch
-        self._decisions.clear()
+        use = Use.of(asked)
+        repeated = self._authority.note_refusal(use, self._broker.clock.now_ms())
+        if repeated is not None:
+            self._log.warning(
+                "authorization_refused",
+                principal=use.principal,
+                host=self._host,
+                operation=use.operation.name,
+                resource=use.kind.name,
+                name=ANY_NAME if use.name is None else use.name,
+                rule=str(self._authority.decide(*asked).why),
+                repeated=repeated,
+            )
 
     async def _note_failure(self, exchange: Exchange, error: errors.SeglogError) -> None:
         if isinstance(error, errors.AuthenticationError):  # else nothing was checked

@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 from collections.abc import Awaitable
+from functools import lru_cache
 from typing import Final
 
 import trio
@@ -186,6 +187,7 @@ def address_of(name: tuple[object, ...]) -> str:
     return join_address(str(host), str(port))
 
 
+@lru_cache(maxsize=1024)
 def shown_host(host: str) -> str:
     """The address of a client as Kafka shows it in groups: ``/192.0.2.7``, ``/2001:db8:0:0:0:0:0:1``."""
     try:

@@ -11,19 +11,25 @@ on           as Kafka's StandardAuthorizer: super users all; others what a rule 
 """
 
 from collections import Counter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.listeners import has_authentication
-from seglog_protocol.access import ANY_RESOURCE, Decision, Kind, Operation, Rules
+from seglog_protocol.access import ABOVE_RULES, ANY_RESOURCE, NO_RULE, Decision, Kind, Operation, Rules
 
 ADMINISTRATIVE: Final = frozenset(
     (Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS, Operation.CLUSTER_ACTION)
 )
 """The operations that are for administrators alone while rules are not in force, with whatever resource."""
 
+DECISIONS_MAX: Final = 100_000
+"""The most decisions that are kept for all clients; the next one drops them all."""
+
+NAME_CHARACTERS_MAX: Final = 249
+"""The most characters of a name that is kept or told: as many as a topic's may have; a group's has up to 32 KiB."""
+
 NOTED_MAX: Final = 1_000
-"""The most refusals, and uses that rules would refuse, that are known; the oldest are forgotten."""
+"""The most refusals that are told in a minute, and uses that rules would refuse that are known, the newest."""
 
 TOLD_OF_ONE_MAX: Final = 100
 """The most refusals of one principal among these: whoever asks for much silences nobody else."""
@@ -32,14 +38,23 @@ QUIET_MS: Final = 60_000
 """A refusal that is repeated is told again after so long."""
 
 
+Asked = tuple[str, str, Operation, Kind, str | None]
+"""A principal and the address of its client, and what it wants to do with which resource; None is any of the kind."""
+
+
 class Use(NamedTuple):
-    """An operation of a client with a resource."""
+    """An operation of a client with a resource, as it is told."""
 
     principal: str
     operation: Operation
     kind: Kind
     name: str | None
-    """None: of any of the kind."""
+
+    @classmethod
+    def of(cls, asked: Asked) -> "Use":
+        """The use that is asked for, with the beginning of a long name."""
+        principal, _, operation, kind, name = asked
+        return cls(principal, operation, kind, name and name[:NAME_CHARACTERS_MAX])
 
 
 class Authority:
@@ -48,10 +63,14 @@ class Authority:
     def __init__(self, config: BrokerConfig, rules: Rules) -> None:
         self.epoch = 0
         """Decisions made with the same epoch are the same."""
+        self.decisions: dict[Asked, bool] = {}
+        """Those made with this one; while rules are not in force, of uses that were noted."""
         self.rules = rules
         self._seen: dict[Use, tuple[str, int]] = {}  # host and moment, the newest last
-        self._refused: dict[Use, tuple[int, int]] = {}  # when it was told, and repeats since; the oldest first
-        self._told_of: Counter[str] = Counter()  # of these, by principal
+        self._told_until = 0
+        self._told: dict[Use, int] = {}  # refusals of this minute, with their repeats
+        self._told_before: dict[Use, int] = {}  # those of the minute before
+        self._told_of: Counter[str] = Counter()  # by principal
         self._configure(config)
 
     def _configure(self, config: BrokerConfig) -> None:
@@ -66,12 +85,16 @@ class Authority:
         before = (self.is_enforced, self.super_users, self._allows_unruled)
         self._configure(config)
         if before != (self.is_enforced, self.super_users, self._allows_unruled):
-            self.epoch += 1
+            self._begin_epoch()
 
     def adopt(self, rules: Rules) -> None:
         """Go by other rules."""
         self.rules = rules
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
         self.epoch += 1
+        self.decisions.clear()
 
     def administers(self, principal: str) -> bool:
         """True if a client administers whatever rules say."""
@@ -79,66 +102,69 @@ class Authority:
 
     def allows(self, principal: str, host: str, operation: Operation, kind: Kind, name: str | None) -> bool:
         """True if a client at the address ``host`` may do an operation with a resource; None: with any of the kind."""
-        if not self.is_enforced:
-            return operation not in ADMINISTRATIVE or self.administers(principal)
-        return self.would_allow(principal, host, operation, kind, name)
+        return self.decide(principal, host, operation, kind, name).is_allowed
 
-    def would_allow(self, principal: str, host: str, operation: Operation, kind: Kind, name: str | None) -> bool:
-        """``allows`` with rules in force."""
-        is_allowed = self.decide(principal, host, operation, kind, ANY_RESOURCE if name is None else name).is_allowed
-        if name is not None or is_allowed:
-            return is_allowed
-        return self.rules.decide_any(principal, host, operation, kind)
-
-    def decide(self, principal: str, host: str, operation: Operation, kind: Kind, name: str) -> Decision:
-        """The decision of rules and super.users, in force or not, with the rule that decides."""
+    def decide(
+        self, principal: str, host: str, operation: Operation, kind: Kind, name: str | None, *, by_rules: bool = False
+    ) -> Decision:
+        """``allows`` with the reason; ``by_rules`` as if they were in force."""
+        if not (self.is_enforced or by_rules):
+            return Decision(operation not in ADMINISTRATIVE or self.administers(principal), "for super.users alone")
         if principal in self.super_users:
-            return Decision(is_allowed=True, rule=None, has_rules=False)
-        decision = self.rules.decide(principal, host, operation, kind, name)
-        if self._allows_unruled and not decision.has_rules:
-            return decision._replace(is_allowed=True)
-        return decision
+            return Decision(is_allowed=True, why=ABOVE_RULES)
+        asked = ANY_RESOURCE if name is None else name
+        decision = self.rules.decide(principal, host, operation, kind, asked, is_open=self._allows_unruled)
+        if name is not None or decision.is_allowed:
+            return decision
+        return Decision(self.rules.decide_any(principal, host, operation, kind), NO_RULE)
 
-    def note_use(self, use: Use, host: str, now_ms: int) -> None:
-        """Remember what a client does while rules are not in force, if they would refuse it."""
-        if not self.would_allow(use.principal, host, *use[1:]):
+    def decided(self, asked: Asked, used_ms: int | None = None) -> bool:
+        """``allows``, of which the decision is kept where it goes by rules.
+
+        It is also kept with ``used_ms``, the moment of a use: what rules, not in force, would refuse is known then.
+        """
+        found = self.decisions.get(asked)
+        if found is not None:
+            return found
+        found = self.allows(*asked)
+        if self.is_enforced or used_ms is not None:
+            if len(asked[-1] or "") <= NAME_CHARACTERS_MAX:
+                if len(self.decisions) >= DECISIONS_MAX:
+                    self.decisions.clear()
+                self.decisions[asked] = found
+            if found and used_ms is not None and not self.is_enforced:
+                self._note_use(asked, used_ms)
+        return found
+
+    def _note_use(self, asked: Asked, now_ms: int) -> None:
+        if not self.decide(*asked, by_rules=True).is_allowed:
+            use = Use.of(asked)
             self._seen.pop(use, None)
-            self._seen[use] = host, now_ms
-            _forget_oldest(self._seen)
+            self._seen[use] = asked[1], now_ms
+            if len(self._seen) > NOTED_MAX:
+                del self._seen[next(iter(self._seen))]
 
     def refused_if_enforced(self) -> list[tuple[Use, int]]:
         """What clients did and rules, as they are now, would refuse, with when it was seen; the newest first."""
-        seen = reversed(self._seen.items())
-        return [(use, at) for use, (host, at) in seen if not self.would_allow(use.principal, host, *use[1:])]
+        return [
+            (use, at)
+            for use, (host, at) in reversed(self._seen.items())
+            if not self.decide(use.principal, host, *use[1:], by_rules=True).is_allowed
+        ]
 
     def note_refusal(self, use: Use, now_ms: int) -> int | None:
         """Count a refusal: how often it was repeated since it was told last, or None if it is not to be told now.
 
         In a minute so many are told, and no more, whatever clients ask for; of each principal a part of them.
         """
-        refused = self._refused
-        told_ms, repeated = refused.get(use, (now_ms - QUIET_MS, 0))
-        if now_ms < told_ms + QUIET_MS:
-            refused[use] = told_ms, repeated + 1
+        if now_ms >= self._told_until:
+            self._told_until = now_ms + QUIET_MS
+            self._told, self._told_before, self._told_of = {}, self._told, Counter()
+        if use in self._told:
+            self._told[use] += 1
             return None
-        kept_ms = QUIET_MS if len(refused) >= NOTED_MAX else 2 * QUIET_MS
-        while refused and next(iter(refused.values()))[0] + kept_ms <= now_ms:
-            self._forget_refusal()
-        if use not in refused:
-            if len(refused) >= NOTED_MAX or self._told_of[use.principal] >= TOLD_OF_ONE_MAX:
-                return None
-            self._told_of[use.principal] += 1
-        refused.pop(use, None)
-        refused[use] = now_ms, 0
-        return repeated
-
-    def _forget_refusal(self) -> None:
-        """Forget the one that was told longest ago."""
-        use = next(iter(self._refused))
-        del self._refused[use]
-        self._told_of -= Counter((use.principal,))
-
-
-def _forget_oldest(noted: dict[Use, tuple[Any, int]]) -> None:
-    if len(noted) > NOTED_MAX:
-        del noted[next(iter(noted))]
+        if len(self._told) >= NOTED_MAX or self._told_of[use.principal] >= TOLD_OF_ONE_MAX:
+            return None
+        self._told[use] = 0
+        self._told_of[use.principal] += 1
+        return self._told_before.pop(use, 0)

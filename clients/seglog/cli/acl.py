@@ -1,6 +1,7 @@
 """``seglog acl list | add | remove | check | enable | disable``: permissions, as Kafka's rules."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -14,6 +15,7 @@ from seglog.cli.parameters import client_command, completed, for_user, yes
 from seglog.cli.tables import named
 from seglog.core.errors import count_of
 from seglog_protocol.access import (
+    ABOVE_RULES,
     ANY_NAME,
     CLUSTER,
     OPERATIONS,
@@ -32,24 +34,11 @@ if TYPE_CHECKING:
     from seglog.client import Client
     from seglog_protocol.messages import DescribeBrokerReply
 
-_KINDS: Final = {
-    "topic": Kind.TOPIC,
-    "group": Kind.GROUP,
-    "transactional-id": Kind.TRANSACTIONAL_ID,
-    "cluster": Kind.CLUSTER,
-    "delegation-token": Kind.DELEGATION_TOKEN,
-    "user": Kind.USER,
+_PROGRAMS: Final[Mapping[str, Mapping[Kind, Sequence[Operation]]]] = {
+    "produce": {Kind.TOPIC: (Operation.WRITE, Operation.CREATE), Kind.TRANSACTIONAL_ID: (Operation.WRITE,)},
+    "consume": {Kind.TOPIC: (Operation.READ,), Kind.GROUP: (Operation.READ,)},
 }
-"""The kinds of resources in words of this command."""
-
-_WORDS: Final = {kind: word for word, kind in _KINDS.items()}
-
-_PRODUCE: Final = {
-    Kind.TOPIC: (Operation.WRITE, Operation.CREATE),
-    Kind.TRANSACTIONAL_ID: (Operation.WRITE,),
-}
-_CONSUME: Final = {Kind.TOPIC: (Operation.READ,), Kind.GROUP: (Operation.READ,)}
-"""The operations of programs that produce and consume; each of these implies DESCRIBE."""
+"""The operations of programs, by option and kind of resource; each of these but CREATE implies DESCRIBE."""
 
 
 # --- What is meant ----------------------------------------------------------------------------------------------------
@@ -60,13 +49,21 @@ def _principal(name: str) -> str:
     return name if ":" in name else f"User:{name}"
 
 
+def _word(kind: str) -> str:
+    """The word of this command for one of Kafka's kinds of resources."""
+    return kind.lower().replace("_", "-")
+
+
+def _resource(kind: str, name: str) -> str:
+    """A resource as ``check`` takes it."""
+    return _word(kind) if kind == Kind.CLUSTER.name else f"{_word(kind)}:{name}"
+
+
 def _pattern(kind: Kind, name: str) -> tuple[Kind, PatternType, str]:
     """A resource as it is typed: a name, or the beginning of names with ``*`` behind it; ``*`` alone is all names.
 
     Raises UsageError for a topic that there cannot be.
     """
-    if kind is Kind.CLUSTER:
-        return kind, PatternType.LITERAL, CLUSTER
     if kind is Kind.TOPIC and ANY_NAME in name[:-1]:
         raise UsageError(f"no topic is named {name!r}: * stands at the end alone")
     if name.endswith(ANY_NAME) and name != ANY_NAME:
@@ -76,32 +73,44 @@ def _pattern(kind: Kind, name: str) -> tuple[Kind, PatternType, str]:
 
 def _resources(options: Options) -> list[tuple[Kind, PatternType, str]]:
     """The resources that were typed."""
-    named_ = {Kind.TOPIC: options.topic, Kind.GROUP: options.group, Kind.TRANSACTIONAL_ID: options.transactional_id}
-    found = [_pattern(kind, name) for kind, names in named_.items() for name in names]
-    return [*found, _pattern(Kind.CLUSTER, "")] if options.cluster else found
-
-
-def _operations(options: Options, kind: Kind) -> list[Operation]:
-    """The operations that were asked for with resources of a kind."""
-    asked = [Operation[name] for name in options.operation]
-    for chosen, operations in ((options.produce, _PRODUCE), (options.consume, _CONSUME)):
-        asked += operations.get(kind, ()) if chosen else ()
-    for operation in asked:
-        if operation is not Operation.ALL:
-            _check_there(operation, kind)
-    return list(dict.fromkeys(asked))
+    typed = {
+        Kind.TOPIC: options.topic,
+        Kind.GROUP: options.group,
+        Kind.TRANSACTIONAL_ID: options.transactional_id,
+        Kind.CLUSTER: [CLUSTER] * options.cluster,
+    }
+    return [_pattern(kind, name) for kind, names in typed.items() for name in names]
 
 
 def _check_there(operation: Operation, kind: Kind) -> None:
     """Raise UsageError for an operation that resources of a kind do not have."""
     if not OPERATIONS[kind] >> operation & 1:
         there = ", ".join(each.name for each in Operation if OPERATIONS[kind] >> each & 1)
-        raise UsageError(f"there is no {operation.name} of a {_WORDS[kind]}, only {there}")
+        raise UsageError(f"there is no {operation.name} of a {_word(kind.name)}, only {there}")
 
 
-def _permission(options: Options) -> Permission:
-    """DENY with ``--deny``."""
-    return Permission.DENY if options.deny else Permission.ALLOW
+def _filters(options: Options) -> Iterator[RuleFilter]:
+    """Filters for what was typed; each option that is not given stands for anything.
+
+    ``--produce`` and ``--consume`` stand for nothing with resources of a kind that they do not speak of.
+    """
+    programs = [program for word, program in _PROGRAMS.items() if options.values[word]]
+    kinds = {kind for program in programs for kind in program} or {Kind.ANY}
+    anything: list[tuple[Kind, PatternType, str | None]] = [(kind, PatternType.ANY, None) for kind in kinds]
+    for kind, pattern, name in _resources(options) or anything:
+        operations = [Operation[each] for each in options.operation]
+        operations += [operation for program in programs for operation in program.get(kind, ())]
+        for operation in operations:
+            if operation is not Operation.ALL and kind is not Kind.ANY:
+                _check_there(operation, kind)
+        if not operations and not programs:
+            operations = [Operation.ANY]
+        for user, host, operation in product(
+            options.for_user or [None], options.host or [None], dict.fromkeys(operations)
+        ):
+            principal = None if user is None else _principal(user)
+            permission = Permission.DENY if options.deny else Permission.ANY
+            yield RuleFilter(kind, pattern, name, principal, host, operation, permission)
 
 
 def _rules(options: Options) -> list[Rule]:
@@ -113,22 +122,20 @@ def _rules(options: Options) -> list[Rule]:
         raise UsageError("--topic, --group, --transactional-id or --cluster say for what the rule is")
     for host in options.host:
         _check_host(host)
-    kinds = {kind for kind, _, _ in resources}
-    if options.consume and kinds == {Kind.TOPIC}:
+    if options.consume and {kind for kind, _, _ in resources} == {Kind.TOPIC}:
         warn("note: a consumer in a group needs --group NAME, too")
-    rules = []
-    for kind, pattern, name in resources:
-        operations = _operations(options, kind)
-        if not operations:
-            chosen = [word for word, there in (("--produce", _PRODUCE), ("--consume", _CONSUME)) if kind in there]
+    permission = Permission.DENY if options.deny else Permission.ALLOW
+    rules = [
+        Rule._make(meant._replace(host=meant.host or ANY_NAME, permission=permission))
+        for meant in _filters(options)
+        if meant.operation is not Operation.ANY
+    ]
+    for resource in resources:
+        if all(rule[:3] != resource for rule in rules):
+            kind, _, name = resource
+            chosen = [f"--{word}" for word, program in _PROGRAMS.items() if kind in program]
             which = " or ".join([*chosen, "--operation NAME"])
-            raise UsageError(f"what is it that may be done with the {_WORDS[kind]} {name}? Say {which}")
-        rules += [
-            Rule(kind, pattern, name, _principal(user), host, operation, _permission(options))
-            for user in options.for_user
-            for host in options.host or [ANY_NAME]
-            for operation in operations
-        ]
+            raise UsageError(f"what is it that may be done with the {_word(kind.name)} {name}? Say {which}")
     return rules
 
 
@@ -136,84 +143,57 @@ def _check_host(host: str) -> None:
     """Raise UsageError for what no client's address can match."""
     from ipaddress import ip_network
 
-    if host == ANY_NAME:
-        return
     try:
-        ip_network(host, strict=False)
+        ip_network("::/0" if host == ANY_NAME else host, strict=False)
     except ValueError:
         raise UsageError(f"--host is an address, a network such as 10.1.0.0/16, or *, not {host!r}") from None
-
-
-def _filters(options: Options) -> Iterator[RuleFilter]:
-    """Filters for what was typed; each option that is not given stands for anything.
-
-    ``--produce`` and ``--consume`` stand for nothing with resources of a kind that they do not speak of.
-    """
-    programs = options.produce or options.consume
-    kinds = [*_PRODUCE, Kind.GROUP] if programs else [Kind.ANY]
-    anything: list[tuple[Kind, PatternType, str | None]] = [(kind, PatternType.ANY, None) for kind in kinds]
-    for kind, pattern, name in _resources(options) or anything:
-        asked = _operations(options, kind) if kind is not Kind.ANY else [Operation[each] for each in options.operation]
-        for operation in asked or ([] if programs else [Operation.ANY]):
-            for user in options.for_user or [None]:
-                for host in options.host or [None]:
-                    principal = None if user is None else _principal(user)
-                    permission = Permission.DENY if options.deny else Permission.ANY
-                    yield RuleFilter(kind, pattern, name, principal, host, operation, permission)
 
 
 # --- Doing it ---------------------------------------------------------------------------------------------------------
 
 
+def _list(client: "Client", options: Options) -> int:
+    rules = _found(client, options)
+    if not options.json:
+        _tell_mode(client)
+    return _shown(options, rules)
+
+
 def _found(client: "Client", options: Options) -> list[Rule]:
     """The rules that the options ask for."""
-    from seglog.core.access import all_of, list_rules
+    from seglog.core.access import list_rules
 
-    rules = all_of(client.converse(list_rules(RuleFilter())), _filters(options))
+    wanted = list(_filters(options))
+    rules = [rule for rule in client.converse(list_rules()) if any(each.has(rule) for each in wanted)]
     if not rules:
-        warn("note: there is no such rule" if _is_narrowed(options) else "note: there are no rules")
+        warn("note: there are no rules" if wanted == [RuleFilter()] else "note: there is no such rule")
     return rules
 
 
-def _is_narrowed(options: Options) -> bool:
-    """True where an option says of which rules the command speaks."""
-    said = (options.for_user, options.host, options.operation, options.produce, options.consume, options.deny)
-    return bool(_resources(options) or any(said))
-
-
-def _list(client: "Client", options: Options) -> int:
-    rules = _found(client, options)
-    if not options.json and not _is_enforced(client.describe_broker()):
+def _tell_mode(client: "Client") -> None:
+    if not _is_enforced(client.describe_broker()):
         warn("note: rules are not in force: `seglog acl enable` puts them in force")
-    return _shown(options, rules)
+
+
+def _is_enforced(told: "DescribeBrokerReply") -> bool:
+    return told.access is not None and told.access.enforced
 
 
 def _shown(options: Options, rules: Sequence[Rule]) -> int:
     """Print rules, those that differ in the operation alone as a row."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for rule in sorted(rules):
-        key = _resource(rule), rule.principal, rule.host, rule.permission.name.lower()
+        resource = named(_resource(rule.kind.name, rule.shown_name))
+        key = resource, named(rule.principal), rule.host, rule.permission.name.lower()
         rows.setdefault(key, []).append(rule.operation.name)
     titles = ("RESOURCE", "WHO", "FROM", "PERMISSION", "OPERATIONS")
-    shown = [(named(key[0]), named(key[1]), *key[2:], ", ".join(operations)) for key, operations in rows.items()]
+    shown = [(*key, ", ".join(operations)) for key, operations in rows.items()]
     return answer_table(options, [_to_json(rule) for rule in sorted(rules)], titles, shown)
-
-
-def _resource(rule: Rule) -> str:
-    """The resource of a rule, as ``check`` takes it, with ``*`` behind the beginning of names."""
-    name = "" if rule.kind is Kind.CLUSTER else f":{rule.name}{'*' if rule.pattern is PatternType.PREFIXED else ''}"
-    return f"{_WORDS.get(rule.kind, rule.kind.name.lower())}{name}"
-
-
-def _typed(kind: str, name: str) -> str:
-    """A resource of the broker's own words, as ``check`` takes it."""
-    word = kind.lower().replace("_", "-")
-    return word if kind == Kind.CLUSTER.name else f"{word}:{name}"
 
 
 def _to_json(rule: Rule) -> dict[str, str]:
     return {
-        "resource": _WORDS.get(rule.kind, rule.kind.name.lower()),
+        "resource": _word(rule.kind.name),
         "pattern": rule.pattern.name.lower(),
         "name": rule.name,
         "principal": rule.principal,
@@ -231,15 +211,14 @@ def _add(client: "Client", options: Options) -> int:
     accounts = {_principal(user.name) for user in client.users()} | {_principal(ANY_NAME), "User:ANONYMOUS"}
     for principal in sorted({rule.principal for rule in rules} - accounts):
         warn(f"note: there is no account of {printable(principal)}; by a token or certificate it needs none")
-    if not _is_enforced(client.describe_broker()):
-        warn("note: rules are not in force: `seglog acl enable` puts them in force")
+    _tell_mode(client)
     return _shown(options, rules)
 
 
 def _remove(client: "Client", options: Options) -> int:
     from seglog.core.access import delete_rules
 
-    if not _is_narrowed(options):
+    if list(_filters(options)) == [RuleFilter()]:
         raise UsageError("say which rules: by --user, --topic, --group, --transactional-id, --cluster, --host, --deny")
     rules = _found(client, options)
     if rules and not is_confirmed(options, lambda: f"Delete {count_of(len(rules), 'rule')}?"):
@@ -251,37 +230,32 @@ def _remove(client: "Client", options: Options) -> int:
 def _check(client: "Client", options: Options) -> int:
     from seglog.core.access import list_rules
 
-    kind_word, _, name = options.resource.partition(":")
-    kind = _KINDS.get(kind_word)
-    if kind is None or not (name or kind is Kind.CLUSTER):
+    word, _, name = options.resource.partition(":")
+    kind, operation, principal = Kind(word.upper().replace("-", "_")), Operation[options.what], _principal(options.who)
+    if kind not in OPERATIONS or not (name or kind is Kind.CLUSTER):
         raise UsageError(
             f"RESOURCE is cluster, topic:NAME, group:NAME or transactional-id:NAME, not {options.resource!r}"
         )
-    operation, principal = Operation[options.what], _principal(options.who)
     _check_there(operation, kind)
     told = client.describe_broker()
-    rules = Rules.of(client.converse(list_rules(RuleFilter())))
-    host = options.from_host
-    decision = rules.decide(principal, host, operation, kind, CLUSTER if kind is Kind.CLUSTER else name)
-    is_super = principal in _value(told, "super.users").split(";")
-    is_allowed, why = _judged(decision, is_super=is_super, is_open=_value(told, _UNRULED) == "true")
-    sentence = f"{principal} {'may' if is_allowed else 'may not'} {operation.name} {options.resource}: {why}"
-    facts = {"allowed": is_allowed, "why": why, "rule": None if decision.rule is None else _to_json(decision.rule)}
+    decision = Decision(is_allowed=True, why=ABOVE_RULES)
+    if principal not in told.config["super.users"].value.split(";"):
+        rules = Rules.of(client.converse(list_rules()))
+        is_open = told.config["allow.everyone.if.no.acl.found"].value == "true"
+        asked = CLUSTER if kind is Kind.CLUSTER else name
+        decision = rules.decide(principal, options.from_host, operation, kind, asked, is_open=is_open)
     if not _is_enforced(told):
         warn("note: rules are not in force: so it will be once `seglog acl enable` has put them in force")
-    answer(options, facts | {"enforced": _is_enforced(told)}, printable(sentence))
+    is_allowed, why = decision
+    facts = {
+        "allowed": is_allowed,
+        "why": f"the rule {why}" if isinstance(why, Rule) else why,
+        "rule": _to_json(why) if isinstance(why, Rule) else None,
+        "enforced": _is_enforced(told),
+    }
+    may = "may" if is_allowed else "may not"
+    answer(options, facts, printable(f"{principal} {may} {operation.name} {options.resource}: {facts['why']}"))
     return OK if is_allowed else FAILED
-
-
-def _judged(decision: Decision, *, is_super: bool, is_open: bool) -> tuple[bool, str]:
-    """The answer, and the reason for it."""
-    if is_super:
-        return True, "it is one of super.users, which no rule stops"
-    if decision.rule is not None:
-        return decision.is_allowed, f"the rule {decision.rule}"
-    if is_open and not decision.has_rules:
-        return True, f"no rule is for the resource, and {_UNRULED} is true"
-    return False, "no rule allows it"
 
 
 def _enable(client: "Client", options: Options) -> int:
@@ -299,7 +273,7 @@ def _enable(client: "Client", options: Options) -> int:
         warn("note: this account is not told what rules would refuse")
     elif not options.json:
         warn("no rule allows what these have done lately:" if refused else "rules allow all that was done lately")
-    rows = [(named(each.principal), each.operation, named(_typed(each.resource, each.name))) for each in refused]
+    rows = [(named(each.principal), each.operation, named(_resource(each.resource, each.name))) for each in refused]
     answer_table(options, shown, ("WHO", "OPERATION", "RESOURCE"), rows)
     warn("nothing is changed: `seglog acl enable --yes` puts rules in force")
     return FAILED
@@ -318,20 +292,6 @@ def _disable(client: "Client", options: Options) -> int:
         warn("rules stay in force: the broker's configuration file has authorizer.class.name")
         return FAILED
     return answer(options, {"enforced": False}, "rules are not in force any more; they are kept")
-
-
-_UNRULED: Final = "allow.everyone.if.no.acl.found"
-
-
-def _value(told: "DescribeBrokerReply", key: str) -> str:
-    return told.config[key].value
-
-
-def _is_enforced(told: "DescribeBrokerReply") -> bool:
-    """True while rules are in force."""
-    from seglog.core.access import SWITCH
-
-    return bool(_value(told, SWITCH))
 
 
 # --- Commands ---------------------------------------------------------------------------------------------------------

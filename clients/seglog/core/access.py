@@ -1,12 +1,13 @@
 """Conversations about permissions (ACLs) and quotas, in Kafka's own requests."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from seglog.core.conversations import Conversation, pages
 from seglog.core.kafka_requests import ask_kafka, check_kafka
-from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule, RuleFilter
+from seglog_protocol.access import Rule, RuleFilter
 from seglog_protocol.kafka import messages
+from seglog_protocol.kafka.acls import rule_of, with_rule
 from seglog_protocol.quotas import Entity, Quotas, entity_in, parts_of
 
 SWITCH: Final = "authorizer.class.name"
@@ -22,33 +23,18 @@ _BROKER: Final = 4  # among what has a configuration
 _PER_REQUEST: Final = 1_000
 
 
-def list_rules(wanted: RuleFilter) -> Conversation[list[Rule]]:
-    """The rules that a filter asks for. Raises AuthorizationError, InvalidRequestError."""
-    response = yield from ask_kafka(messages.DescribeAclsRequest(**_asked(wanted)), _ACLS, is_repeatable=True)
+def list_rules() -> Conversation[list[Rule]]:
+    """All rules. Raises AuthorizationError."""
+    response = yield from ask_kafka(with_rule(messages.DescribeAclsRequest, RuleFilter()), _ACLS, is_repeatable=True)
     check_kafka(response.error_code, response.error_message, "the rules")
-    return [
-        _rule(found.resource_type, found.pattern_type, found.resource_name, acl)
-        for found in response.resources
-        for acl in found.acls
-    ]
+    return [rule_of(Rule, found, acl) for found in response.resources for acl in found.acls]
 
 
 def create_rules(rules: Sequence[Rule]) -> Conversation[None]:
     """Make rules; those that are there already stay. Raises the error of the first that cannot be made."""
     cls = messages.CreateAclsRequest
     for some in pages(rules, _PER_REQUEST):
-        creations = [
-            cls.AclCreation(
-                resource_type=rule.kind,
-                resource_name=rule.name,
-                resource_pattern_type=rule.pattern,
-                principal=rule.principal,
-                host=rule.host,
-                operation=rule.operation,
-                permission_type=rule.permission,
-            )
-            for rule in some
-        ]
+        creations = [with_rule(cls.AclCreation, rule) for rule in some]
         response = yield from ask_kafka(cls(creations=creations), _ACLS, is_repeatable=True)
         for rule, result in zip(some, response.results, strict=True):
             check_kafka(result.error_code, result.error_message, f"the rule {rule}")
@@ -59,13 +45,11 @@ def delete_rules(rules: Sequence[Rule]) -> Conversation[list[Rule]]:
     cls = messages.DeleteAclsRequest
     gone: list[Rule] = []
     for some in pages(rules, _PER_REQUEST):
-        filters = [cls.DeleteAclsFilter(**_asked(RuleFilter(*rule))) for rule in some]
+        filters = [with_rule(cls.DeleteAclsFilter, rule) for rule in some]
         response = yield from ask_kafka(cls(filters=filters), _ACLS)
         for result in response.filter_results:
             check_kafka(result.error_code, result.error_message, "the rules")
-            for found in result.matching_acls:
-                check_kafka(found.error_code, found.error_message, "a rule")
-                gone.append(_rule(found.resource_type, found.pattern_type, found.resource_name, found))
+            gone += [rule_of(Rule, found) for found in result.matching_acls]
     return gone
 
 
@@ -95,33 +79,3 @@ def alter_quotas(entity: Entity, values: Mapping[str, float | None]) -> Conversa
     response = yield from ask_kafka(cls(entries=[entry]), _QUOTAS)
     for result in response.entries:
         check_kafka(result.error_code, result.error_message, "the quotas")
-
-
-def all_of(rules: Iterable[Rule], wanted: Iterable[RuleFilter]) -> list[Rule]:
-    """The rules that at least one of the filters asks for."""
-    filters = list(wanted)
-    return [rule for rule in rules if any(each.has(rule) for each in filters)]
-
-
-def _asked(wanted: RuleFilter) -> dict[str, Any]:
-    return {
-        "resource_type_filter": wanted.kind,
-        "resource_name_filter": wanted.name,
-        "pattern_type_filter": wanted.pattern,
-        "principal_filter": wanted.principal,
-        "host_filter": wanted.host,
-        "operation": wanted.operation,
-        "permission_type": wanted.permission,
-    }
-
-
-def _rule(kind: int, pattern: int, name: str, acl: Any) -> Rule:
-    return Rule(
-        Kind(kind),
-        PatternType(pattern),
-        name,
-        acl.principal,
-        acl.host,
-        Operation(acl.operation),
-        Permission(acl.permission_type),
-    )

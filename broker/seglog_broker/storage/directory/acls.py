@@ -6,13 +6,14 @@ understood.
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.io.small_files import not_understood, seal_members, unseal_version
-from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule, Rules
+from seglog_protocol.access import Rule, Rules, told
 from seglog_protocol.errors import PolicyViolationError
-from seglog_protocol.steps import Pace, Steps, finished
+from seglog_protocol.steps import Steps, finished
 
 ACLS_MAX: Final = 10_000
 """The most rules: the file is written as a whole."""
@@ -25,66 +26,44 @@ _KEYS: Final = frozenset({"version", "acls"})
 _FIELDS: Final = len(Rule._fields)
 
 
-class Plan(NamedTuple):
-    """The rules as they will be."""
-
-    rules: Rules
-    texts: dict[Rule, str]
-    """Their entries in the file."""
-
-
 class AclStore:
-    """The rules of one log directory. A change is planned, written, which a thread may do, and adopted."""
+    """The rules of one log directory. A change is planned, and written, which a thread may do, before it counts."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         """With no rules; ``load`` reads the file ``path``."""
         self._fs = fs
         self._path = path
-        self._texts: dict[Rule, str] = {}
         self.rules = Rules()
+        """Those that were read, or that whoever has written others has put here."""
 
     def load(self) -> None:
         """Read the file; no rules where there is none. Raises OSError, and LogDirectoryError if it is malformed."""
         if not self._fs.exists(self._path):
             return
         try:
-            rules = decode_acls(read_file(self._fs, self._path))
+            self.rules = Rules.of(decode_acls(read_file(self._fs, self._path)))
         except ValueError as error:
             raise not_understood(self._path, str(error), "start without rules, and make them anew") from error
-        self.adopt(finished(self.planned(rules)))
 
-    def planned(self, added: Iterable[Rule], removed: Iterable[Rule] = ()) -> Steps[Plan]:
-        """The rules with ``added`` and without ``removed``. Raises PolicyViolationError where there would be too many.
-
-        The next plan is made when this one is in force, or given up.
-        """
+    def planned(self, added: Iterable[Rule], removed: Iterable[Rule] = ()) -> Steps[Rules]:
+        """The rules without ``removed`` and with ``added``. Raises PolicyViolationError for more than ACLS_MAX."""
         rules = yield from self.rules.changed(added, removed)
         if len(rules) > max(ACLS_MAX, len(self.rules)):
             raise PolicyViolationError(f"there would be {len(rules):,} ACLs, and at most {ACLS_MAX:,} are possible")
-        texts = {}
-        pace = Pace()
-        for rule in rules:
-            texts[rule] = self._texts.get(rule) or _text(rule)
-            if pace.is_due():
-                yield
-        return Plan(rules, texts)
+        return rules
 
-    def write(self, plan: Plan) -> None:
+    def write(self, rules: Rules) -> None:
         """Replace the file; return when it survives a power cut. May run in a thread. Raises OSError.
 
         After an error the file has its former content or the new one.
         """
-        write_file_atomically(self._fs, self._path, encode_acls(plan.texts.values()))
-
-    def adopt(self, plan: Plan) -> None:
-        """Put a written plan in force."""
-        self.rules, self._texts = plan
+        write_file_atomically(self._fs, self._path, encode_acls(rules))
 
     def change(self, added: Iterable[Rule], removed: Iterable[Rule] = ()) -> None:
         """Plan, write and adopt at once, where nothing else runs. Raises what these raise."""
-        plan = finished(self.planned(added, removed))
-        self.write(plan)
-        self.adopt(plan)
+        rules = finished(self.planned(added, removed))
+        self.write(rules)
+        self.rules = rules
 
 
 def why_not_kept(rule: Rule) -> str | None:
@@ -95,9 +74,9 @@ def why_not_kept(rule: Rule) -> str | None:
     return impossible
 
 
-def encode_acls(texts: Iterable[str]) -> bytes:
-    """The file with the entries of rules."""
-    joined = ",\n  ".join(texts)
+def encode_acls(rules: Iterable[Rule]) -> bytes:
+    """The file with these rules."""
+    joined = ",\n  ".join(map(_text, rules))
     return seal_members((f'"version": {_VERSION}', f'"acls": [\n  {joined}\n ]' if joined else '"acls": []'))
 
 
@@ -112,19 +91,13 @@ def decode_acls(content: bytes) -> list[Rule]:
 def _rule(entry: Any) -> Rule:
     if not isinstance(entry, list) or len(entry) != _FIELDS or not all(isinstance(each, str) for each in entry):
         raise ValueError("an ACL has another form")
-    kind, pattern, name, principal, host, operation, permission = entry
-    try:
-        rule = Rule(
-            Kind[kind], PatternType[pattern], name, principal, host, Operation[operation], Permission[permission]
-        )
-    except KeyError as error:
-        raise ValueError(f"an ACL has {error.args[0][:60]!r}, which is not known") from None
+    rule = told(Rule, *entry)
     if (problem := rule.why_impossible()) is not None:
         raise ValueError(f"an ACL is not possible: {problem[:200]}")
     return rule
 
 
+@lru_cache(ACLS_MAX)
 def _text(rule: Rule) -> str:
-    """A rule's line in the file."""
-    named = (rule.kind.name, rule.pattern.name, *rule[2:5], rule.operation.name, rule.permission.name)
-    return json.dumps(named, ensure_ascii=False)
+    """The line of a rule in the file, which is written with every change of others."""
+    return json.dumps([getattr(each, "name", each) for each in rule], ensure_ascii=False)

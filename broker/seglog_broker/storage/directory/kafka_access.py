@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 from seglog_broker.config.broker_config import AUTHORIZERS
 from seglog_broker.config.dynamic_config import ALL_BROKERS, DynamicConfig
 from seglog_broker.storage.directory.acls import why_not_kept
-from seglog_broker.storage.directory.kafka_metadata import KafkaMetadata, rule_of
+from seglog_broker.storage.directory.kafka_metadata import KafkaMetadata
 from seglog_broker.texts import counted
-from seglog_protocol.access import Rule
+from seglog_protocol.access import Rule, told
 from seglog_protocol.quotas import Entity, check_entity, check_value, entity_text
 
 AUTHORIZER: Final = "authorizer.class.name"
@@ -48,7 +48,7 @@ class Access:
     def of_facts(cls, found: Any) -> "Access":
         """What ``facts`` gave. Raises ValueError, TypeError, KeyError."""
         quotas = (Quota(tuple((kind, name) for kind, name in of), key, value) for of, key, value in found["quotas"])
-        return cls(frozenset(rule_of(*each) for each in found["rules"]), frozenset(quotas))
+        return cls(frozenset(told(Rule, *each) for each in found["rules"]), frozenset(quotas))
 
 
 NO_ACCESS: Final = Access()

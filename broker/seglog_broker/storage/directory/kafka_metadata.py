@@ -19,10 +19,11 @@ from seglog_broker.storage.directory.accounts import Credential
 from seglog_broker.storage.io.filenames import new_id
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol import segment_files as names
-from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule
+from seglog_protocol.access import Rule
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.kafka import Message, WireError, messages, read_message, write_message
+from seglog_protocol.kafka.acls import rule_of, with_rule
 from seglog_protocol.quotas import Entity, Quotas, entity_in, parts_of
 from seglog_protocol.record_batch import iter_batches
 from seglog_protocol.records import iter_records
@@ -191,11 +192,7 @@ class _Image:
         elif isinstance(record, messages.ProducerIdsRecord):
             self.out.next_producer_id = record.next_producer_id
         elif isinstance(record, messages.AccessControlEntryRecord):
-            what, who = (
-                (record.resource_type, record.pattern_type, record.resource_name),
-                (record.principal, record.host),
-            )
-            self.rules[record.id] = rule_of(*what, *who, record.operation, record.permission_type)
+            self.rules[record.id] = rule_of(Rule, record)
         elif isinstance(record, messages.RemoveAccessControlEntryRecord):
             self.rules.pop(record.id, None)
         elif isinstance(record, messages.ClientQuotaRecord):
@@ -217,11 +214,6 @@ class _Image:
             with contextlib.suppress(ValueError):  # of an unknown mechanism
                 keys = record.salt, record.stored_key, record.server_key
                 self.out.credentials[key] = Credential(key[1], record.iterations, *keys)
-
-
-def rule_of(kind: int, pattern: int, name: str, principal: str, host: str, operation: int, permission: int) -> Rule:
-    """The rule of these facts, by Kafka's numbers."""
-    return Rule(Kind(kind), PatternType(pattern), name, principal, host, Operation(operation), Permission(permission))
 
 
 def _values(log: bytes, first: int) -> Iterator[bytes]:
@@ -260,16 +252,9 @@ def encode_bootstrap(records: Sequence[Message], now_ms: int, metadata_version: 
 
 def record_of_rule(rule: Rule) -> messages.AccessControlEntryRecord:
     """The record of an ACL. Kafka knows it by an id, which is made from what it says."""
-    return messages.AccessControlEntryRecord(
-        id=uuid.uuid5(uuid.NAMESPACE_OID, repr(tuple(rule))).bytes,
-        resource_type=rule.kind,
-        resource_name=rule.name,
-        pattern_type=rule.pattern,
-        principal=rule.principal,
-        host=rule.host,
-        operation=rule.operation,
-        permission_type=rule.permission,
-    )
+    record = with_rule(messages.AccessControlEntryRecord, rule)
+    record.id = uuid.uuid5(uuid.NAMESPACE_OID, repr(tuple(rule))).bytes
+    return record
 
 
 def records_of_quotas(entity: Entity, quotas: Quotas) -> Iterator[messages.ClientQuotaRecord]:

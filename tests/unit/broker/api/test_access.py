@@ -12,8 +12,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.storage.directory.acls import ACLS_MAX
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
-from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule, RuleFilter
-from seglog_protocol.steps import finished
+from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule, RuleFilter, Rules
 from tests.unit.broker.brokers import open_broker
 
 RULE: Final = Rule(Kind.TOPIC, PatternType.LITERAL, "a", "User:ann", "*", Operation.READ, Permission.ALLOW)
@@ -34,11 +33,11 @@ async def test_rules_are_made_found_and_deleted_and_count_at_once(broker: Broker
     for each in (broker, again):
         assert await each.access.describe(RuleFilter()) == [RULE, OTHER]
         assert await each.access.describe(RuleFilter(name="b")) == [OTHER]
-        assert each.authority.would_allow("User:ann", "h", Operation.READ, Kind.TOPIC, "a")
+        assert each.authority.decide("User:ann", "h", Operation.READ, Kind.TOPIC, "a", by_rules=True).is_allowed
     again.close()
     both, none = RuleFilter(principal="User:ann"), RuleFilter(Kind.GROUP)
     assert await broker.access.delete([both, RuleFilter(name="a"), none], ADMIN) == [[RULE, OTHER], [RULE], []]
-    assert not broker.authority.would_allow("User:ann", "h", Operation.READ, Kind.TOPIC, "a")
+    assert not broker.authority.decide("User:ann", "h", Operation.READ, Kind.TOPIC, "a", by_rules=True).is_allowed
     again = open_broker(fs.found_after(POWER_LOSS))
     assert await again.access.describe(RuleFilter()) == []
     again.close()
@@ -86,7 +85,7 @@ async def test_changes_at_the_same_time_lose_nothing(broker: Broker) -> None:
 
 async def test_beyond_the_most_rules_none_is_made_and_the_rest_is_done(broker: Broker) -> None:
     acls = broker.directory.acls
-    acls.adopt(finished(acls.planned(RULE._replace(name=f"t{number}") for number in range(ACLS_MAX - 1))))
+    acls.rules = Rules.of(RULE._replace(name=f"t{number}") for number in range(ACLS_MAX - 1))
     made = await broker.access.create([RULE, OTHER, RULE, RULE._replace(name="t0")], ADMIN)
     assert codes(made) == [None, "POLICY_VIOLATION", None, None]
     everything = [RuleFilter()] * (access.DELETED_MAX // ACLS_MAX + 1)

@@ -4,7 +4,15 @@ from typing import Any, Final
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.config.broker_config import AUTHORIZERS
-from seglog_broker.security.authority import ADMINISTRATIVE, NOTED_MAX, QUIET_MS, TOLD_OF_ONE_MAX, Authority, Use
+from seglog_broker.security.authority import (
+    ADMINISTRATIVE,
+    DECISIONS_MAX,
+    NOTED_MAX,
+    QUIET_MS,
+    TOLD_OF_ONE_MAX,
+    Authority,
+    Use,
+)
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule, Rules
 from tests.support import each_case
@@ -50,28 +58,24 @@ def test_without_rules_in_force_all_but_changes_are_for_everyone() -> None:
         may = operation not in ADMINISTRATIVE
         assert authority.allows(ANN, HERE, operation, Kind.TOPIC, "a") is may
         assert authority.allows("User:admin", HERE, operation, Kind.TOPIC, "a")
-    assert not authority.would_allow(ANN, HERE, Operation.READ, Kind.TOPIC, "a")
+    assert not authority.decide(ANN, HERE, Operation.READ, Kind.TOPIC, "a", by_rules=True).is_allowed
 
 
-def test_with_rules_in_force_nothing_is_open_to_everyone() -> None:
+def test_with_rules_in_force_they_and_super_users_decide_and_nothing_else_is_open() -> None:
     authority = enforcing()
     assert not authority.administers(ANONYMOUS)
     assert not authority.allows(ANONYMOUS, HERE, Operation.DESCRIBE, Kind.TOPIC, "a")
-
-
-def test_super_users_are_above_rules() -> None:
     authority = enforcing(READ_A._replace(permission=Permission.DENY), super_users=(ANN,))
-    assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, "a")
-    assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, None)
+    for name in ("a", None):
+        assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, name)
 
 
 def test_what_no_rule_is_for_may_be_open() -> None:
     rule = READ_A._replace(principal="User:bob", operation=Operation.WRITE)
     for is_open in (False, True):
         authority = enforcing(rule, allow_everyone_if_no_acl_found=is_open)
-        assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, "b") is is_open
-        assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, None) is is_open
-        assert not authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, "a")  # a rule is for it
+        may = [authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, name) for name in ("a", "b", None)]
+        assert may == [False, is_open, is_open]
 
 
 def test_any_resource_begins_with_the_name_that_kafka_asks_for() -> None:
@@ -98,24 +102,16 @@ def test_the_epoch_rises_with_what_decisions_go_by(values: dict[str, Any], rises
     assert authority.epoch == rises
 
 
-def test_other_rules_count_at_once() -> None:
-    authority = enforcing()
-    authority.adopt(Rules.of([READ_A]))
-    assert authority.epoch == 1
-    assert authority.allows(ANN, HERE, Operation.READ, Kind.TOPIC, "a")
-
-
 def test_uses_that_rules_would_refuse_are_known_until_a_rule_allows_them() -> None:
     authority = Authority(config(super_users=("User:admin",)), Rules())
     read, write = Use(ANN, Operation.READ, Kind.TOPIC, "a"), Use(ANN, Operation.WRITE, Kind.TOPIC, None)
-    authority.note_use(read, HERE, 1)
-    authority.note_use(write, HERE, 2)
-    authority.note_use(read._replace(principal="User:admin"), HERE, 3)
-    assert authority.refused_if_enforced() == [(write, 2), (read, 1)]
-    authority.note_use(read, HERE, 4)
-    assert authority.refused_if_enforced() == [(read, 4), (write, 2)]
+    for at, use in enumerate((read, write, read._replace(principal="User:admin"))):
+        assert authority.decided((use.principal, HERE, *use[1:]), at)
+    assert authority.refused_if_enforced() == [(write, 1), (read, 0)]
+    assert authority.decided((ANN, "10.0.0.2", *read[1:]), 4)
+    assert authority.refused_if_enforced() == [(read, 4), (write, 1)]
     authority.adopt(Rules.of([READ_A]))
-    assert authority.refused_if_enforced() == [(write, 2)]
+    assert authority.refused_if_enforced() == [(write, 1)]
 
 
 def test_a_refusal_that_is_repeated_is_told_once_a_minute_with_how_often() -> None:
@@ -125,19 +121,22 @@ def test_a_refusal_that_is_repeated_is_told_once_a_minute_with_how_often() -> No
     assert authority.note_refusal(use._replace(name="b"), 2 * QUIET_MS) == 0
 
 
-def test_the_newest_of_what_is_noted_are_known() -> None:
+def test_decisions_refusals_and_uses_that_are_kept_are_so_many() -> None:
     authority = enforcing()
+    for number in range(DECISIONS_MAX + 2):
+        authority.decided((ANN, HERE, Operation.READ, Kind.TOPIC, f"t{number}"))
+    assert len(authority.decisions) == 2
+    authority.decided((ANN, HERE, Operation.READ, Kind.GROUP, "g" * 32_000))
+    assert len(authority.decisions) == 2
+    authority.reconfigure(config(super_users=("User:admin",)))
     use = Use(ANN, Operation.READ, Kind.TOPIC, "")
     for number in range(NOTED_MAX + 2):
-        use = use._replace(name=f"t{number}", principal=f"User:{number // TOLD_OF_ONE_MAX}")
-        authority.note_use(use, HERE, number)
-        told = authority.note_refusal(use, number // NOTED_MAX)
-        assert told == (0 if number < NOTED_MAX else None)
+        use = Use(f"User:{number // TOLD_OF_ONE_MAX}", Operation.READ, Kind.TOPIC, f"t{number}")
+        authority.decided((use.principal, HERE, *use[1:]), number)
+        assert authority.note_refusal(use, 0) == (0 if number < NOTED_MAX else None)
     assert [at for _, at in authority.refused_if_enforced()] == list(range(NOTED_MAX + 1, 1, -1))
-    assert authority.note_refusal(use, QUIET_MS + 1) == 0
-    assert authority.note_refusal(use._replace(name="t0"), QUIET_MS + 1) == 0, "forgotten"
-    assert len(authority._refused) <= NOTED_MAX
-    assert sum(authority._told_of.values()) == len(authority._refused)
+    assert len(authority._told) == NOTED_MAX
+    assert authority.note_refusal(use, QUIET_MS) == 0
 
 
 def test_whoever_asks_for_much_silences_nobody_else() -> None:
@@ -145,4 +144,4 @@ def test_whoever_asks_for_much_silences_nobody_else() -> None:
     told = [authority.note_refusal(use._replace(name=f"t{number}"), 0) for number in range(2 * TOLD_OF_ONE_MAX)]
     assert told == [0] * TOLD_OF_ONE_MAX + [None] * TOLD_OF_ONE_MAX
     assert authority.note_refusal(use._replace(principal="User:bob"), 0) == 0
-    assert authority.note_refusal(use._replace(name="later"), 2 * QUIET_MS) == 0
+    assert authority.note_refusal(use._replace(name="later"), QUIET_MS) == 0

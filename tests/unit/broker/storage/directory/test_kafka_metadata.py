@@ -28,14 +28,13 @@ from seglog_broker.storage.directory.kafka_metadata import (
     read_kafka_metadata,
     record_of_rule,
     records_of_quotas,
-    rule_of,
 )
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io.filenames import ACLS_FILE, new_id, uuid_of
 from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol.access import Operation, Rule
+from seglog_protocol.access import Operation, Rule, told
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.kafka import Message, messages, read_message, write_message
 from seglog_protocol.quotas import Entity
@@ -372,7 +371,7 @@ def test_what_a_bootstrap_file_has_is_read_back_while_kafka_has_no_log() -> None
 
 # --- Accounts, of tests/interop/make_kafka_metadata.py -------------------------------------------------------
 
-_NUMBERED: Final = [rule_of(*acl) for acl in ACLS]
+_NUMBERED: Final = [told(Rule, *acl) for acl in ACLS]
 _ACCEPTED: Final = "seglog.acls.not.enforced=true"
 
 
