@@ -82,6 +82,7 @@ class ProducerCore:
         self.accumulator.passed_ack = options.ack
         self.request_seconds = REQUEST_TIMEOUT_SECONDS
         self.in_flight: list[Sent] = []
+        self._read_at = 0.0  # when the broker reads again what this producer sends, which may be above a quota
         self.answers = 0
         """Rises with every event after which a request may be sent or a waiting call may return."""
         self.connect_at = 0.0
@@ -259,6 +260,7 @@ class ProducerCore:
                 if isinstance(result.error, errors.InconsistentTopicIdError):
                     self.end(result.error)  # the new topic has neither the records nor the sequences
             self.note_partitions((reply.partition_counts or {}).get(self.topic))
+            self._read_at = now + (reply.throttle_ms or 0) / 1000
         self._settle(sent)
 
     def note_partitions(self, count: int | None) -> None:
@@ -312,7 +314,7 @@ class ProducerCore:
 
     def overdue(self, now: float, server: str) -> errors.ConnectionLostError | None:
         """The error for a connection whose oldest request has timed out; None otherwise."""
-        if self.in_flight and now >= self.in_flight[0].at + self.request_seconds:
+        if self.in_flight and now >= self._asked_at + self.request_seconds:
             return errors.ConnectionLostError(
                 f"{server} did not answer an append within {seconds_of(self.request_seconds)}", server=server
             )
@@ -329,6 +331,7 @@ class ProducerCore:
             self.end(error)
         self.accumulator.requeue(self._on_the_way())
         self.in_flight.clear()
+        self._read_at = 0.0
         self._progressed()
 
     def not_connected(self, error: errors.SeglogError, now: float) -> None:
@@ -375,12 +378,17 @@ class ProducerCore:
                 events.append(self.accumulator.next_event())
             if self.in_flight:
                 events.append(self._warn_of_silence(now))
-                events.append(self.in_flight[0].at + self.request_seconds)
+                events.append(self._asked_at + self.request_seconds)
         return min((event for event in events if event is not None), default=None)
+
+    @property
+    def _asked_at(self) -> float:
+        """Since when the broker may have answered the oldest request."""
+        return max(self.in_flight[0].at, self._read_at)
 
     def _silence(self, now: float) -> errors.ClientTimeoutError | None:
         """The error for a broker that has not answered the oldest request for SILENCE_SECONDS; None otherwise."""
-        seconds = now - self.in_flight[0].at if self.in_flight else 0.0
+        seconds = now - self._asked_at if self.in_flight else 0.0
         if seconds < SILENCE_SECONDS:
             return None
         return errors.ClientTimeoutError(f"the broker has not answered an append to {self.topic} for {seconds:.0f} s")
@@ -392,7 +400,7 @@ class ProducerCore:
         if oldest.is_silence_logged:
             return None
         if silence is None:
-            return oldest.at + SILENCE_SECONDS
+            return self._asked_at + SILENCE_SECONDS
         oldest.is_silence_logged = True
         _log.warning("%s", silence.message)
         return None

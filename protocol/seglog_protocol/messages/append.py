@@ -55,10 +55,14 @@ class AppendResult(Message):
 
 
 class AppendReply(Message):
-    """One result per batch, in request order; ``partition_counts`` is as in FetchReply."""
+    """One result per batch, in request order; ``partition_counts`` is as in FetchReply.
+
+    ``throttle_ms`` is how long the broker reads nothing more from this client, which is above its quota.
+    """
 
     partitions: list[AppendResult]
     partition_counts: dict[str, Int64] | None = None
+    throttle_ms: Int64 | None = None
 
 
 class InitProducerRequest(Request):

@@ -204,7 +204,7 @@ def pack_reply(request_id: int, reply: Message | errors.SeglogError) -> bytes:
 def pack_reply_into(buffer: bytearray, request_id: int, reply: Message | errors.SeglogError) -> None:
     """Add the packed ``reply_header`` to ``buffer``."""
     if type(reply) is AppendReply:  # nearly always, and many in a row
-        identified = _IdentifiedAppendReply(request_id, reply.partitions, reply.partition_counts)
+        identified = _IdentifiedAppendReply(request_id, reply.partitions, reply.partition_counts, reply.throttle_ms)
         _encoder.encode_into(identified, buffer, -1)
     else:
         buffer += pack_reply(request_id, reply)
@@ -214,6 +214,7 @@ class _IdentifiedAppendReply(Message):
     id: int
     partitions: list[AppendResult]
     partition_counts: dict[str, int] | None = None
+    throttle_ms: int | None = None
 
 
 def pack_fields(message: Message) -> bytes:

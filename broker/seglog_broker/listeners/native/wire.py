@@ -191,13 +191,23 @@ class NativeWire(Wire):
         self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome], began: float
     ) -> Buffer | None:
         """Replies in the order of their appends."""
-        return encode_append_replies(request_ids, outcomes, self._appends, began)
+        return encode_append_replies(request_ids, self._told(outcomes), self._appends, began)
 
     def encode_long_appended(
         self, request_ids: Sequence[int], outcomes: Sequence[AppendOutcome], began: float
     ) -> Awaitable[Buffer]:
         """As above, in turns."""
-        return encode_long_append_replies(request_ids, outcomes, self._appends, began, self._broker.turn)
+        return encode_long_append_replies(request_ids, self._told(outcomes), self._appends, began, self._broker.turn)
+
+    def _told(self, outcomes: Sequence[AppendOutcome]) -> Sequence[AppendOutcome]:
+        """The outcomes, with how long the connection is not read, so that its client misses no answer meanwhile."""
+        throttle_ms = self._connection.usage.throttle_ms
+        if not throttle_ms:
+            return outcomes
+        return [
+            outcome if isinstance(outcome, SeglogError) else msgspec.structs.replace(outcome, throttle_ms=throttle_ms)
+            for outcome in outcomes
+        ]
 
     def note_unanswered(self, request_ids: Sequence[int], errors: Sequence[SeglogError], began: float) -> None:
         """Count appends without an answer."""

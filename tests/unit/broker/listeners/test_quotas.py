@@ -236,6 +236,10 @@ async def test_on_the_native_wire_the_answer_is_late(autojump_clock: MockClock) 
         ):
             await seconds(first, ask)
             assert await seconds(first + 100, ask) == pytest.approx(100 * len(RECORDS) / LIMIT, rel=0.1)
+        tries, told = iter(range(2_000, 2_020)), None
+        while told is None:
+            told = (await peer.ask(next(tries), append, RECORDS)).get("throttle_ms")
+        assert await seconds(3_000, lambda number: peer.ask(number, OFFSETS)) == pytest.approx(told / 1000, abs=0.002)
 
 
 def topics(**partitions: int) -> messages.CreateTopicsRequest:

@@ -44,8 +44,9 @@ def taken(core: ProducerCore, now: float = 0.0) -> Sent:
     return sent
 
 
-def acked(sent: Sent) -> dict[str, object]:
-    return reply_header(1, AppendReply([AppendResult("t", b.partition, 7, -1, "disk", False) for b in sent.batches]))
+def acked(sent: Sent, throttle_ms: int | None = None) -> dict[str, object]:
+    results = [AppendResult("t", b.partition, 7, -1, "disk", False) for b in sent.batches]
+    return reply_header(1, AppendReply(results, throttle_ms=throttle_ms))
 
 
 def test_no_more_requests_are_on_the_way_than_may_be() -> None:
@@ -74,6 +75,20 @@ def test_an_unanswered_request_means_a_dead_connection_after_a_while() -> None:
     core.answered(sent, acked(sent), 41.0)
     assert core.unacknowledged == 1, "an answer from the old connection is none"
     assert taken(core, 41.0).batches == sent.batches
+
+
+def test_a_request_is_unanswered_from_when_a_broker_that_throttles_reads_it() -> None:
+    core = make()
+    for value in (b"x", b"y"):
+        send(core, value)
+        taken(core, 1.0)
+    core.answered(core.in_flight[0], acked(core.in_flight[0], throttle_ms=11_000), 2.0)
+    assert core.tick(12.0, is_connected=True) == 13.0 + SILENCE_SECONDS
+    assert core.overdue(12.9 + REQUEST_TIMEOUT_SECONDS, "b:1") is None
+    assert core.overdue(13.0 + REQUEST_TIMEOUT_SECONDS, "b:1") is not None
+    core.lost(14.0)
+    taken(core, 14.0)
+    assert core.tick(15.0, is_connected=True) == 14.0 + SILENCE_SECONDS, "another connection is read at once"
 
 
 def test_without_a_connection_nothing_but_connecting_and_giving_up_has_its_time() -> None:
