@@ -1,23 +1,14 @@
-"""A destination that is an object store: S3 and its like, Google Cloud Storage, Azure, by obstore; and its errors.
+"""A destination that is an object store: S3 and its like, Google Cloud Storage, Azure, by obstore.
 
-Credentials and endpoints are from the environment, by the names that the providers' own tools have, or those of the
-machine's role; an address never has them. Files longer than PART_BYTES are uploaded in parts, some at a time; the
-object is there when all are. Of an upload that was interrupted the parts may stay, which no listing shows: a lifecycle
-rule of the bucket removes them.
-
-Codes of S3 and Azure are in the XML of their answers, which the library puts into its own error's text. Nothing of what
-may be secret is in the sentences: no queries of addresses, which may be signatures, and of an answer the code and the
-message alone.
+Files longer than PART_BYTES are uploaded in parts, some at a time; the object is there when all are. Of an upload that
+was interrupted the parts may stay, which no listing shows: a lifecycle rule of the bucket removes them.
 """
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 import obstore
 from obstore import exceptions
@@ -26,9 +17,10 @@ from obstore.store import from_url
 from seglog_broker.backup.destination import Destination, DestinationError, MissingFileError, StoredFile, check_name
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_protocol.object_stores import RETRY_SECONDS, is_missing, library_options, place_at, sentence_of
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+    from obstore.store import ObjectStore
 
 
 PART_BYTES: Final = 8 * 1024 * 1024
@@ -36,23 +28,6 @@ PART_BYTES: Final = 8 * 1024 * 1024
 
 PARTS_AT_ONCE: Final = 4
 """Parts that are uploaded side by side, and held in memory."""
-
-RETRY_SECONDS: Final = 120
-"""How long a request that fails, for the network or the store's trouble, is tried again."""
-
-REQUEST_SECONDS: Final = 300
-"""After which a request has failed: a part takes that long at 30 kB/s."""
-
-_SCHEMES: Final = {"s3": "Amazon S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
-
-_CREDENTIALS: Final = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL where it is not Amazon's",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-}
-"""Variables of the environment that credentials are from."""
-
-_ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
 
 
 def open_object_store(
@@ -62,30 +37,14 @@ def open_object_store(
 
     Asks nothing yet. Raises DestinationError for an address that is none of these, without showing what it may hold.
     """
-    scheme = url.partition("://")[0]
-    if scheme not in _SCHEMES:
-        known = ", ".join(f"{name}:// ({what})" for name, what in _SCHEMES.items())
-        raise DestinationError(f"there is no kind of destination {scheme}://: name a directory, or one of {known}")
-    parts = urlsplit(url)
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise DestinationError(
-            f"an address of a destination has bucket and path alone, as {scheme}://BUCKET/PATH: credentials are from "
-            f"the environment ({_CREDENTIALS[scheme]})"
-        )
-    if not parts.netloc:
-        raise DestinationError(f"{url} names no bucket: it has to be {scheme}://BUCKET/PATH")
-    place = url.rstrip("/")
-    retry: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(seconds=retry_seconds)}
-    client: ClientConfig = {
-        "timeout": timedelta(seconds=REQUEST_SECONDS),
-        "connect_timeout": timedelta(seconds=min(10.0, retry_seconds)),
-        # Without TLS only where the operator has named such an endpoint.
-        "allow_http": any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS),
-    }
     try:
-        store = from_url(place, retry_config=retry, client_options=client)
+        place = place_at(url)
+    except ValueError as error:
+        raise DestinationError(str(error)) from None
+    try:
+        store = from_url(place, **library_options(os.environ, retry_seconds))
     except exceptions.BaseError as error:
-        raise store_error("open", place, error, _CREDENTIALS[scheme]) from None
+        raise DestinationError(sentence_of("open", place, error)) from None
     return ObjectStoreDestination(fs, store, place, throttle=throttle)
 
 
@@ -166,86 +125,5 @@ class ObjectStoreDestination(Destination):
             if doing in {"read", "remove"} and is_missing(error):
                 raise MissingFileError(f"the backup in {self.place} has no {name}") from None
             where = f"{self.place}/{name}".rstrip("/")
-            credentials = _CREDENTIALS[self.place.partition("://")[0]]
             # The cause may show addresses with signatures in them.
-            raise store_error(doing, where, error, credentials) from None
-
-
-_CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
-_MESSAGE: Final = re.compile(r"<Message>([^<]{1,400})")
-_STATUS: Final = re.compile(r"status code: (\d{3})")
-_SYSTEM_MESSAGE: Final = re.compile(r'message: "([^"]{1,100})"')
-"""In the library's list of causes: the operating system's."""
-
-_QUERY: Final = re.compile(r"\?\S*")
-_RETRIES: Final = re.compile(r"(?:Generic \w+ error: )|(?:, max_retries: \d+, retry_timeout: [\w.]+(?= ))")
-_DETAIL_MAX: Final = 300
-
-_METADATA_ADDRESSES: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
-"""Metadata services of clouds, which are asked for a role where the environment has no credentials."""
-
-_NO_CREDENTIALS: Final = ("Missing AccessKeyId", "Missing SecretAccessKey", "Account must be specified")
-
-_NO_FILE: Final = frozenset({"NoSuchKey", "BlobNotFound"})
-_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
-_REFUSED: Final = frozenset(
-    {
-        "AccessDenied",
-        "AuthenticationFailed",
-        "ExpiredToken",
-        "InvalidAccessKeyId",
-        "InvalidToken",
-        "SignatureDoesNotMatch",
-    }
-)
-_REFUSED_STATUSES: Final = frozenset({"401", "403"})
-
-
-def is_missing(error: Exception) -> bool:
-    """Whether the store has no object of that name, and nothing else is wrong."""
-    code = _CODE.search(_answer(error))
-    return isinstance(error, FileNotFoundError) and (code is None or code[1] in _NO_FILE)
-
-
-def store_error(doing: str, where: str, error: Exception, credentials: str) -> DestinationError:
-    """The error for one of the library's; ``credentials`` says where those are from."""
-    answer = _answer(error)
-    code, status = _CODE.search(answer), _STATUS.search(answer)
-    if any(address in answer for address in _METADATA_ADDRESSES) or any(text in answer for text in _NO_CREDENTIALS):
-        return DestinationError(
-            f"cannot {doing} {where}: there are no credentials: set {credentials} in the environment, or run where the "
-            "machine has a role"
-        )
-    detail = _detail(error)
-    # Where a file is written, or files are listed, only the bucket can be missing.
-    if code[1] in _NO_BUCKET if code is not None else isinstance(error, FileNotFoundError):
-        return DestinationError(f"cannot {doing} {where}: there is no such bucket ({detail}): make it, or name another")
-    if (code is not None and code[1] in _REFUSED) or (status is not None and status[1] in _REFUSED_STATUSES):
-        return DestinationError(
-            f"cannot {doing} {where}: the store refuses these credentials ({detail}): set those of an account that may "
-            f"list, read, write and delete there ({credentials})"
-        )
-    if isinstance(error, exceptions.UnknownConfigurationKeyError):
-        return DestinationError(f"cannot {doing} {where}: {detail}")
-    return DestinationError(
-        f"cannot {doing} {where}: {detail}: see that the store can be reached, and run the same command again"
-    )
-
-
-def _answer(error: Exception) -> str:
-    """What the library says, without its list of causes."""
-    return str(error).partition("\n\nDebug source:")[0]
-
-
-def _detail(error: Exception) -> str:
-    """What the store, or else the library says, in a line."""
-    answer = _answer(error)
-    code, message = _CODE.search(answer), _MESSAGE.search(answer)
-    if code is not None:
-        if message is None:
-            return code[1]
-        words, _, _ = message[1].partition("\n")  # Azure adds the number of the request, and the time
-        return f"{code[1]}: {words.strip().rstrip('.')}"
-    found = _SYSTEM_MESSAGE.search(str(error))
-    because = f" ({found[1]})" if found is not None else ""
-    return _RETRIES.sub("", _QUERY.sub("", " ".join(answer.split())))[:_DETAIL_MAX].rstrip(" .:") + because
+            raise DestinationError(sentence_of(doing, where, error)) from None

@@ -6,12 +6,14 @@ Where files are made is given: in tasks of Spark (``archive``), or in this proce
 import json
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
+
+import pyarrow as pa
 
 from seglog.cli import INTERRUPTED
 from seglog.cli.arguments import Options
@@ -26,7 +28,7 @@ from seglog_protocol.messages import TopicDescription
 from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
 from seglog_spark.filters import Wanted
 from seglog_spark.group_progress import GroupProgress
-from seglog_spark.jobs.common import folder_of, open_client, print_result
+from seglog_spark.jobs.common import open_client, print_result, store_of
 from seglog_spark.jobs.progress import Measure, Progress
 from seglog_spark.offsets import OffsetRange, TopicPartition, to_spark
 from seglog_spark.options import Subscribe, parse_read_options
@@ -43,9 +45,6 @@ from seglog_spark.tables.targets import ParquetFiles, Target
 TRIGGER_SECONDS: Final = 60.0
 """Seconds between the beginnings of two rounds; the default of ``--trigger``."""
 
-ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
-
 Execute = Callable[[Sequence[OffsetRange]], Sequence[Sequence[ArchivedFile]]]
 """Makes the files of every range."""
 
@@ -57,9 +56,9 @@ class Executor(AbstractContextManager["Executor"], Protocol):
         """Start what tasks need, before anything is begun that would be left half done if it does not start."""
 
     def run(
-        self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, measure: Measure[ResultT]
-    ) -> list[ResultT]:
-        """The results of ``task`` for all items, in their order."""
+        self, items: Sequence[OffsetRange], task: "ArchiveTask", *, measure: Measure[list[ArchivedFile]]
+    ) -> Sequence[list[ArchivedFile]]:
+        """The files of all ranges, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +166,11 @@ class ArchiveTask:
     accept_loss: bool
     layout: Layout = None
 
-    def __call__(self, r: OffsetRange) -> list[ArchivedFile]:
-        """The files of a range, written now unless a killed run has written them."""
+    def __call__(self, r: OffsetRange, seen: Callable[[pa.RecordBatch], object] = id) -> list[ArchivedFile]:
+        """The files of a range, written now unless a killed run has written them.
+
+        ``seen`` is called with each batch of records that was read; what it raises gives the range up.
+        """
         found = self._find(r)
         if found:
             return found
@@ -180,9 +182,10 @@ class ArchiveTask:
             durable_only=self.durable_only,
             on_gap=met.append,
         )
+        batches = _shown(reader.read(r), seen)
         if self.layout is not None:
-            return write_by_period(self.store, self.layout, r, reader.read(r), self.compression, met)
-        return [write_file(self.store, r, reader.read(r), self.compression, met)]
+            return write_by_period(self.store, self.layout, r, batches, self.compression, met)
+        return [write_file(self.store, r, batches, self.compression, met)]
 
     def _find(self, r: OffsetRange) -> list[ArchivedFile]:
         if self.layout is not None:
@@ -191,11 +194,17 @@ class ArchiveTask:
         return [] if found is None else [found]
 
 
+def _shown(batches: Iterator[pa.RecordBatch], seen: Callable[[pa.RecordBatch], object]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        seen(batch)
+        yield batch
+
+
 def run(options: Options, executor: Callable[[Options, Progress], Executor]) -> int:
     """Run the job with tasks on an ``executor``; with ``--follow`` until it is interrupted."""
     if options.trigger is not None and not options.follow:
         raise UsageError("--trigger is how often --follow looks for new records: add --follow")
-    store = folder_of(options.out, "--out")
+    store = store_of(options.out, "--out")
     load(store)  # an error about the folder comes before the broker is asked
     progress = Progress("archive")
     # With --follow a lost broker is reported; a single run waits for it silently.
@@ -249,7 +258,7 @@ def _round(
     if manifest.planned:
         progress.say(f"first {count_of(len(manifest.planned), 'range')} that an earlier run did not finish")
 
-    def execute(ranges: Sequence[OffsetRange]) -> list[list[ArchivedFile]]:
+    def execute(ranges: Sequence[OffsetRange]) -> Sequence[list[ArchivedFile]]:
         offsets = count_of(sum(r.size for r in ranges), "offset")
         progress.say(f"{offsets} of {topic.name} in {count_of(len(ranges), 'range')}")
         return runner.run(ranges, task, measure=_measured)

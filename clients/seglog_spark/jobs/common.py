@@ -1,16 +1,18 @@
 """Steps common to all jobs, with Spark or without: connect, name a folder, print the result."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from seglog.cli.arguments import Options
 from seglog.cli.common import answer
-from seglog.cli.exits import UsageError
+from seglog.cli.exits import InputError, UsageError
 from seglog.client import Client
+from seglog_protocol.object_stores import place_at
 from seglog_spark.catalog import PATIENCE_SECONDS, connect
 from seglog_spark.servers import server_of
-from seglog_spark.tables.stores import Folder
+from seglog_spark.tables.stores import Folder, Store
 
 
 def open_client(options: Options, patience: float = PATIENCE_SECONDS) -> Client:
@@ -21,6 +23,21 @@ def open_client(options: Options, patience: float = PATIENCE_SECONDS) -> Client:
             return connect(server, patience)
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def store_of(text: str, option: str) -> Store:
+    """A folder, or a path of a bucket. UsageError for another URL, InputError where its library is missing."""
+    if "://" not in text:
+        return folder_of(text, option)
+    try:
+        place = place_at(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+    if find_spec("obstore") is None:
+        raise InputError(f"{option} {text}: the package obstore is missing: pip install 'seglog[archive]'")
+    from seglog_spark.tables.buckets import Bucket  # noqa: PLC0415 - it may be missing
+
+    return Bucket(place)
 
 
 def folder_of(text: str, option: str) -> Folder:

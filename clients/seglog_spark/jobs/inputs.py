@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from seglog.cli.arguments import Options
 from seglog.cli.common import moment_of
-from seglog.cli.exits import UsageError
+from seglog.cli.exits import InputError, UsageError
 from seglog.client import Client
 from seglog.core.moments import AtOffset, AtTime, Edge, Moment
 from seglog_spark.catalog import Catalog
-from seglog_spark.jobs.common import folder_of
+from seglog_spark.jobs.common import store_of
 from seglog_spark.offsets import OffsetRange, Offsets, TopicPartition, to_spark
 from seglog_spark.options import Subscribe
 from seglog_spark.planning import Ends, FindTimes
@@ -27,7 +27,7 @@ from seglog_spark.servers import Server, options_of, server_of
 from seglog_spark.tables.manifest import ArchivedFile, Manifest, load_whole
 from seglog_spark.tables.parquet_files import first_at
 from seglog_spark.tables.periods import read_merged
-from seglog_spark.tables.stores import Folder
+from seglog_spark.tables.stores import Folder, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +63,22 @@ class TopicInput:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveInput:
-    """An archive in a folder that workers see too; ``topic`` is the one that it was made from."""
+    """An archive that workers see too; ``topic`` is the one that it was made from."""
 
     topic: str
-    folder: Folder
+    store: Store
     files: tuple[ArchivedFile, ...]
 
     def batches(self, r: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """As of a topic."""
         for _, files in groupby(self._files(r), key=_span):
-            yield from read_merged(self.folder, list(files), columns, r.start, r.end)
+            yield from read_merged(self.store, list(files), columns, r.start, r.end)
 
     def frame(self, spark: Any, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Any:
         """As of a topic."""
-        paths = [str(self.folder.open(found.path)) for r in ranges for found in self._files(r)]
+        if not isinstance(self.store, Folder):
+            raise InputError(f"this job reads an archive from a folder, and {self.store.place} is none: copy it to one")
+        paths = [str(self.store.path / found.path) for r in ranges for found in self._files(r)]
         if not paths:
             return _nothing(spark, columns)
         wanted = " or ".join(
@@ -95,7 +97,7 @@ class ArchiveInput:
             if found.partition == partition and found.max_timestamp is not None and found.max_timestamp >= time_ms
         ]
         for _, files in groupby(reaching, key=_span):
-            offsets = [first_at(self.folder, found.path, time_ms) for found in files]
+            offsets = [first_at(self.store, found.path, time_ms) for found in files]
             return min(offset for offset in offsets if offset is not None)
         return None
 
@@ -147,9 +149,9 @@ class Opened:
 def open_input(options: Options, client: Client | None) -> Opened:
     """The input that ``--in`` or ``--topic`` names; ``client`` is for a topic. Raises InputError, UnknownTopicError."""
     if options.archive is not None:
-        folder = folder_of(options.archive, "--in")
-        manifest = load_whole(folder)
-        archive = ArchiveInput(manifest.topic, folder, manifest.files)
+        store = store_of(options.archive, "--in")
+        manifest = load_whole(store)
+        archive = ArchiveInput(manifest.topic, store, manifest.files)
         return Opened(archive, manifest.topic_id, archive_ends(manifest), archive.find_times)
     assert client is not None
     log = Catalog(client)
@@ -160,7 +162,7 @@ def open_input(options: Options, client: Client | None) -> Opened:
 
 def archive_path(options: Options) -> str | None:
     """The absolute path that ``--in`` names."""
-    return None if options.archive is None else folder_of(options.archive, "--in").place
+    return None if options.archive is None else store_of(options.archive, "--in").place
 
 
 def archive_ends(manifest: Manifest) -> dict[TopicPartition, Ends]:

@@ -6,11 +6,14 @@ complete. One run at a time has the claim of a store; the others are told who.
 
 import errno
 import fcntl
+import json
 import os
+import socket
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -62,49 +65,53 @@ class Folder:
     """A folder of this machine, or of one that all machines see at this absolute path."""
 
     path: Path
+    _synced: set[Path] = field(default_factory=set, compare=False, repr=False)
+    """Folders on the way to files whose names are on the disk."""
 
     @property
     def place(self) -> str:
-        """See ``Store``."""
+        """Implements ``Store``."""
         return str(self.path)
 
     def read(self, name: str) -> bytes:
-        """See ``Store``."""
+        """Implements ``Store``."""
         return (self.path / name).read_bytes()
 
     def write(self, name: str, content: bytes) -> None:
-        """See ``Store``."""
+        """Implements ``Store``."""
         with self.new(name) as temporary:
             temporary.write_bytes(content)
 
     @contextmanager
     def new(self, name: str) -> Iterator[Path]:
-        """See ``Store``. The names of all folders on the way survive a power cut, too."""
+        """Implements ``Store``. The names of all folders on the way survive a power cut, too."""
         for parent in reversed(Path(name).parents[:-1]):
-            _make_folder(self.path / parent)
+            if parent not in self._synced:
+                _make_folder(self.path / parent)
+                self._synced.add(parent)
         with whole_file(self.path / name) as temporary:
             yield temporary
 
     def open(self, name: str) -> Any:
-        """See ``Store``."""
+        """Implements ``Store``."""
         return self.path / name
 
     def size(self, name: str) -> int:
-        """See ``Store``."""
+        """Implements ``Store``."""
         return (self.path / name).stat().st_size
 
     def remove(self, name: str) -> None:
-        """See ``Store``."""
+        """Implements ``Store``."""
         (self.path / name).unlink(missing_ok=True)
 
     def names(self, below: str = "") -> Iterator[str]:
-        """See ``Store``."""
+        """Implements ``Store``."""
         for folder, _, files in os.walk(self.path / below):
             yield from (str((Path(folder) / file).relative_to(self.path)) for file in files)
 
     @contextmanager
     def claimed(self) -> Iterator[Check]:
-        """See ``Store``. The system releases it when this process ends, however it ends."""
+        """Implements ``Store``. The system releases it when this process ends, however it ends."""
         _make_folder(self.path)
         handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -113,12 +120,26 @@ class Folder:
             except OSError as error:
                 if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
                     raise
-                raise InputError(f"another run is writing to {self.path}; wait until it has ended") from None
+                raise is_taken(self.place, json.loads(os.pread(handle, 1000, 0) or "{}")) from None
+            os.truncate(handle, 0)
+            os.pwrite(handle, json.dumps(owner()).encode(), 0)
             for entry in self.path.rglob(".*.tmp"):
                 entry.unlink(missing_ok=True)
             yield lambda: None
         finally:
             os.close(handle)
+
+
+def owner() -> dict[str, Any]:
+    """This run, for others that want the same store."""
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"host": socket.gethostname(), "pid": os.getpid(), "since": since}
+
+
+def is_taken(place: str, found: Mapping[str, Any]) -> InputError:
+    """The error of a run that another one, ``found``, keeps from a store; empty where that is not known."""
+    who = f" (process {found['pid']} on {found['host']}, since {found['since']})" if "pid" in found else ""
+    return InputError(f"another run{who} is writing to {place}; wait until it has ended")
 
 
 def write_whole(path: Path, content: bytes) -> None:

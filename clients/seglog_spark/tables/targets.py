@@ -29,12 +29,12 @@ class ParquetFiles:
     """Plain Parquet files: those count that the manifest names, so saving that is the commit."""
 
     def ends(self) -> Mapping[int, int]:
-        """See ``Target``."""
+        """Implements ``Target``."""
         return {}
 
     def commit(self, files: Sequence[ArchivedFile], ends: Mapping[int, int]) -> None:
-        """See ``Target``."""
+        """Implements ``Target``."""
 
     def tidy(self) -> str | None:
-        """See ``Target``."""
+        """Implements ``Target``."""
         return None

@@ -363,17 +363,6 @@ def test_what_killed_runs_left_is_swept_away_and_nothing_else(tmp_path: Path) ->
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(kept)
 
 
-def test_a_second_run_waits_its_turn(tmp_path: Path) -> None:
-    with (
-        Folder(tmp_path).claimed(),
-        pytest.raises(InputError, match="another run is writing"),
-        Folder(tmp_path).claimed(),
-    ):
-        pass
-    with Folder(tmp_path).claimed():
-        pass
-
-
 ARCHIVED = [OffsetRange("a", 0, 5, 20), OffsetRange("a", 0, 20, 60), OffsetRange("a", 1, 0, 30)]
 
 
