@@ -7,17 +7,10 @@ resources of other kinds; ``but_topic_READ`` everything but that, which a rule d
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, DELEGATION_TOKEN, USER = 2, 3, 4, 5, 6, 7
-"""Kafka's numbers of kinds of resources."""
-LITERAL, PREFIXED = 3, 4
-DENY, ALLOW = 2, 3
+from seglog_protocol.access import CLUSTER, Kind, Operation, PatternType, Permission
 
-_OPERATIONS: Final = (
-    "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS",
-    "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT",
-)  # fmt: skip
-OPERATIONS: Final = {name: number for number, name in enumerate(_OPERATIONS, 2)}
-"""Kafka's numbers of operations."""
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+DENY, ALLOW = Permission.DENY, Permission.ALLOW
 
 
 class Ruled(NamedTuple):
@@ -30,27 +23,27 @@ class Ruled(NamedTuple):
 
 KINDS: Final[Mapping[str, Ruled]] = {
     "topic": Ruled(
-        TOPIC,
+        Kind.TOPIC,
         ("orders", "fresh", "doomed", "auto"),
         ("ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
     ),
     "group": Ruled(
-        GROUP,
+        Kind.GROUP,
         ("workers", "workers-848", "workers-share", "workers-share-empty", "workers-gone"),
         ("ALL", "READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
     ),
-    "cluster": Ruled(CLUSTER, ("kafka-cluster",), (
+    "cluster": Ruled(Kind.CLUSTER, (CLUSTER,), (
         "ALL", "CREATE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE",
     )),
     "transactional_id": Ruled(
-        TRANSACTIONAL_ID, ("tx", "tx-open"), ("ALL", "WRITE", "DESCRIBE", "TWO_PHASE_COMMIT")
+        Kind.TRANSACTIONAL_ID, ("tx", "tx-open"), ("ALL", "WRITE", "DESCRIBE", "TWO_PHASE_COMMIT")
     ),
 }  # fmt: skip
 """The kinds whose resources requests are about; beside the ruled ones of each there are others that nobody is given."""
 
 _TOKENS: Final = {
-    "user": Ruled(USER, ("User:owner",), ("ALL", "CREATE_TOKENS", "DESCRIBE_TOKENS")),
-    "delegation_token": Ruled(DELEGATION_TOKEN, ("token",), ("ALL", "DESCRIBE")),
+    "user": Ruled(Kind.USER, ("User:owner",), ("ALL", "CREATE_TOKENS", "DESCRIBE_TOKENS")),
+    "delegation_token": Ruled(Kind.DELEGATION_TOKEN, ("token",), ("ALL", "DESCRIBE")),
 }
 
 _PREFIXES: Final = {"topic": "ord", "group": "workers", "transactional_id": "t"}
@@ -70,7 +63,7 @@ class Rule(NamedTuple):
 def _on(kind: str, operation: str = "ALL", permission: int = ALLOW, host: str = "*") -> list[Rule]:
     """An operation on all ruled resources of a kind."""
     ruled = {**KINDS, **_TOKENS}[kind]
-    return [Rule(ruled.kind, name, OPERATIONS[operation], permission, host=host) for name in ruled.names]
+    return [Rule(ruled.kind, name, Operation[operation], permission, host=host) for name in ruled.names]
 
 
 def _everything(but: str = "", host: str = "*") -> list[Rule]:
@@ -81,18 +74,17 @@ def _everything(but: str = "", host: str = "*") -> list[Rule]:
 def _everywhere(permission: int = ALLOW, host: str = "*") -> list[Rule]:
     """Every operation on whatever there is."""
     kinds = (ruled.kind for ruled in KINDS.values())
-    names = {CLUSTER: "kafka-cluster"}
-    return [Rule(kind, names.get(kind, "*"), OPERATIONS["ALL"], permission, host=host) for kind in kinds]
-
-
-def _prefixed(permission: int = ALLOW) -> list[Rule]:
     return [
-        Rule(KINDS[kind].kind, prefix, OPERATIONS["ALL"], permission, PREFIXED) for kind, prefix in _PREFIXES.items()
+        Rule(kind, CLUSTER if kind == Kind.CLUSTER else "*", Operation.ALL, permission, host=host) for kind in kinds
     ]
 
 
+def _prefixed(permission: int = ALLOW) -> list[Rule]:
+    return [Rule(KINDS[kind].kind, prefix, Operation.ALL, permission, PREFIXED) for kind, prefix in _PREFIXES.items()]
+
+
 def _write(name: str, permission: int = ALLOW, pattern_type: int = LITERAL) -> Rule:
-    return Rule(TOPIC, name, OPERATIONS["WRITE"], permission, pattern_type)
+    return Rule(Kind.TOPIC, name, Operation.WRITE, permission, pattern_type)
 
 
 def _principals() -> Iterator[tuple[str, list[Rule]]]:
@@ -139,8 +131,8 @@ WITHOUT_CLUSTER: Final[Mapping[str, list[Rule]]] = {
 }
 """The same where whatever no rule is about is allowed to everybody: none is about the cluster."""
 
-EVERYBODY: Final = (Rule(TOPIC, "public", OPERATIONS["DESCRIBE"]), Rule(GROUP, "public", OPERATIONS["READ"]))
+EVERYBODY: Final = (Rule(Kind.TOPIC, "public", Operation.DESCRIBE), Rule(Kind.GROUP, "public", Operation.READ))
 """Rules of ``User:*``."""
 
-DESCRIBED: Final = Rule(TOPIC, "described", OPERATIONS["READ"])
+DESCRIBED: Final = Rule(Kind.TOPIC, "described", Operation.READ)
 """The rule of ``User:described``, for whom it is there: those who look."""

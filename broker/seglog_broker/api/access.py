@@ -20,8 +20,6 @@ CHANGE_COST: Final = 20
 DELETED_MAX: Final = 100_000
 """The most rules in the answer to one deletion, in which each filter names all that it has found."""
 
-_NOT_KEPT: Final = "the ACLs could not be kept"
-
 log = get_logger()
 
 
@@ -98,10 +96,7 @@ class AccessService(Service):
             return
         rules = await self._scheduler.in_turns(self._acls.planned(added, removed))
         with trio.CancelScope(shield=True):  # what is on the disk is to be in force
-            try:
-                await self._offload.maintenance(self._acls.write, rules)
-            except OSError as error:
-                raise self._directory.space.why_not_written(_NOT_KEPT, error, "send them again") from error
+            await self._replace_file("the ACLs could not be kept", "send them again", self._acls.write, rules)
             self._acls.rules = rules
             self._authority.adopt(rules)
             for change, changed in (("created", added), ("deleted", removed)):

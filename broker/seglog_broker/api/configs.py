@@ -357,10 +357,7 @@ class ConfigService(Service):
     async def _keep(self, altered: dynamic_config.DynamicConfig) -> None:
         path = f"{self._directory.path}/{DYNAMIC_CONFIGS_FILE}"
         content = encode_dynamic_configs(altered)
-        try:
-            await self._offload.maintenance(write_file_atomically, self._fs, path, content)
-        except OSError as error:
-            raise self._directory.space.why_not_written(_NOT_KEPT, error, "send them again") from error
+        await self._replace_file(_NOT_KEPT, "send them again", write_file_atomically, self._fs, path, content)
 
     def _refuse_logger(self, name: str, alterations: Sequence[Alteration]) -> None:
         broker_number(name, self._config.static.node_id)

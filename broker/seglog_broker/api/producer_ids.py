@@ -32,12 +32,7 @@ class ProducerIdService(Service):
             while producer_id is None:
                 block = ids.next_block()
                 with trio.CancelScope(shield=True):  # two writes must not use the same temporary file at once
-                    try:
-                        await self._offload.maintenance(block.run)
-                    except OSError as error:
-                        raise self._directory.space.why_not_written(
-                            "no producer id could be given", error, "ask again"
-                        ) from error
+                    await self._replace_file("no producer id could be given", "ask again", block.run)
                 ids.add(block)
                 producer_id = ids.take()
         return InitProducerReply(producer_id, 0)

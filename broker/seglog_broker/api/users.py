@@ -30,7 +30,6 @@ CHANGE_COST: Final = 100
 # Kafka's own sentences begin these: tools look at the code, people search for them.
 _TWICE: Final = "A user credential cannot be altered twice in the same request"
 _NONE_TO_DELETE: Final = "Attempt to delete a user credential that does not exist"
-_NOT_KEPT: Final = "the accounts could not be kept"
 
 
 class UserDeletion(NamedTuple):
@@ -102,10 +101,9 @@ class UserService(Service):
             if changes:
                 plan = await self._scheduler.in_turns(self._accounts.planned(changes))
                 with trio.CancelScope(shield=True):  # what is on the disk is to be in force
-                    try:
-                        await self._offload.maintenance(self._accounts.write, plan)
-                    except OSError as error:
-                        raise self._directory.space.why_not_written(_NOT_KEPT, error, "send them again") from error
+                    await self._replace_file(
+                        "the accounts could not be kept", "send them again", self._accounts.write, plan
+                    )
                     await self._scheduler.in_turns(self._accounts.adopted(plan))
                     for name, mechanism, credential in changes:
                         await turns.spend(CHANGE_COST)

@@ -87,7 +87,7 @@ class Boolean(Kind):
     type_name = "boolean"
 
     def parse(self, raw: Raw) -> bool:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         if isinstance(raw, bool):
             return raw
         word = raw.strip().lower() if isinstance(raw, str) else ""
@@ -96,7 +96,7 @@ class Boolean(Kind):
         return word == "true"
 
     def text(self, value: Value) -> str:
-        """The member of this number."""
+        """The value as Kafka writes it."""
         return "true" if value else "false"
 
 
@@ -114,19 +114,19 @@ class Whole(Kind):
 
     @property
     def type_name(self) -> str:
-        """The member of this number."""
+        """Kafka's name of the type."""
         return {16: "short", 32: "int"}.get(self.bits, "long")
 
     @property
     def valid(self) -> str:
-        """The member of this number."""
+        """The valid values in words."""
         if self.minimum is None:
             return ""
         limits = f"≥ {self.minimum}" if self.maximum is None else f"{self.minimum} to {self.maximum}"
         return limits if self.also is None else f"{limits}, or {self.also}"
 
     def parse(self, raw: Raw) -> int:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         highest = 2 ** (self.bits - 1) - 1
         low = -highest - 1 if self.minimum is None else self.minimum
         high = highest if self.maximum is None else self.maximum
@@ -156,13 +156,13 @@ class Double(Kind):
 
     @property
     def valid(self) -> str:
-        """The member of this number."""
+        """The valid values in words."""
         if math.isfinite(self.maximum):
             return f"{self.minimum:g} to {self.maximum:g}"
         return f"≥ {self.minimum:g}" if math.isfinite(self.minimum) else ""
 
     def parse(self, raw: Raw) -> float:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         value = math.nan
         if isinstance(raw, (int, float, str)) and not isinstance(raw, bool) and "_" not in str(raw):
             with suppress(ValueError, OverflowError):
@@ -173,7 +173,7 @@ class Double(Kind):
         return value
 
     def text(self, value: Value) -> str:
-        """The member of this number."""
+        """The value as Kafka writes it."""
         return repr(value).replace("e+", "E").replace("e", "E")
 
 
@@ -189,11 +189,11 @@ class Text(Kind):
 
     @property
     def valid(self) -> str:
-        """The member of this number."""
+        """The valid values in words."""
         return ", ".join(self.choices)
 
     def parse(self, raw: Raw) -> str:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         if not isinstance(raw, str):
             raise ValueError(f"must be one of {self.valid}" if self.choices else "must be text")  # noqa: TRY004 - bad input, no bug
         value = raw.strip()
@@ -208,7 +208,7 @@ class Secret(Text):
     type_name = "password"
 
     def text(self, value: Value) -> str:
-        """The member of this number."""
+        """The value as Kafka writes it."""
         return HIDDEN if value else ""
 
 
@@ -225,11 +225,11 @@ class Words(Kind):
 
     @property
     def valid(self) -> str:
-        """The member of this number."""
+        """The valid values in words."""
         return f"of {', '.join(self.choices)}" if self.choices else ""
 
     def parse(self, raw: Raw) -> tuple[str, ...]:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         words = split_list(raw)
         if words is None or "" in words:
             raise ValueError("must be a list of words with commas between them")
@@ -242,7 +242,7 @@ class Mechanisms(Words):
     """Mechanisms of SASL."""
 
     def parse(self, raw: Raw) -> tuple[str, ...]:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         if "GSSAPI" in (split_list(raw) or ()):
             raise ValueError(f"must be a list {self.valid}: there is no GSSAPI (Kerberos) in seglog")
         return super().parse(raw)
@@ -252,7 +252,7 @@ class AuthorizerClass(Text):
     """A class of Kafka's that enforces rules, or none."""
 
     def parse(self, raw: Raw) -> str:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         return "" if raw == "" else super().parse(raw)
 
 
@@ -260,7 +260,7 @@ class StoreType(Text):
     """The format of a keystore, which is PEM."""
 
     def parse(self, raw: Raw) -> str:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         if isinstance(raw, str) and raw.strip() in {"JKS", "PKCS12"}:
             raise ValueError(
                 "must be PEM: convert the keystore by openssl pkcs12 -in KEYSTORE.p12 -out KEYSTORE.pem, and a JKS to "
@@ -279,7 +279,7 @@ class Principals(Kind):
     valid = "User:NAME, with semicolons between several"
 
     def parse(self, raw: Raw) -> tuple[str, ...]:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         text = raw if isinstance(raw, str) else ";".join(map(str, raw)) if isinstance(raw, Sequence) else ":"
         words = [word.strip() for word in text.split(";") if word.strip()]
         for word in words:
@@ -299,7 +299,7 @@ class AddressCounts(Kind):
     valid = "ADDRESS:NUMBER, with commas between several, and addresses in digits"
 
     def parse(self, raw: Raw) -> tuple[str, ...]:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         text = raw if isinstance(raw, str) else ",".join(map(str, raw)) if isinstance(raw, Sequence) else "-"
         words = [word.rpartition(":") for word in split_list(text) or () if word]
         try:
@@ -314,7 +314,7 @@ class Replicas(Words):
     valid = "* or PARTITION:BROKER, with commas between several"
 
     def parse(self, raw: Raw) -> tuple[str, ...]:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         words = tuple(word for word in split_list(raw) or () if word) if isinstance(raw, str) else super().parse(raw)
         if words != ("*",) and not all(re.fullmatch(r"[0-9]+:[0-9]+", word) for word in words):
             raise ValueError(f"must be {self.valid}")
@@ -327,7 +327,7 @@ class Directory(Kind):
     valid = "one path"
 
     def parse(self, raw: Raw) -> str:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         paths = split_list(raw)
         if paths is not None and len(paths) > 1:
             raise ValueError(
@@ -353,11 +353,11 @@ class Address(Kind):
 
     @property
     def valid(self) -> str:
-        """The member of this number."""
+        """The valid values in words."""
         return "HOST:PORT or empty" if self.optional else "HOST:PORT"
 
     def parse(self, raw: Raw) -> str:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         value = raw.strip() if isinstance(raw, str) else None
         if value is None or (value == "" and not self.optional):
             raise ValueError(f"must be {self.valid}, for example {self.example}")
@@ -393,7 +393,7 @@ class Listeners(Kind):
     valid = "of NAME://HOST:PORT"
 
     def parse(self, raw: Raw) -> tuple[str, ...]:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         listeners = split_list(raw)
         if listeners is None or "" in listeners:
             raise ValueError("must be a list of addresses such as PLAINTEXT://127.0.0.1:9092")
@@ -410,7 +410,7 @@ class ProtocolMap(Kind):
     valid = f"NAME:PROTOCOL, with commas between several; a protocol is {', '.join(PROTOCOLS)}"
 
     def parse(self, raw: Raw) -> tuple[str, ...]:
-        """The member of this number."""
+        """The value that ``raw`` stands for, or ValueError."""
         entries = split_list(raw)
         if entries is None:
             raise ValueError(f"must be {self.valid}")

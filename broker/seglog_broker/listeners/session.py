@@ -12,7 +12,7 @@ SASL_...   the account that   an exchange of SASL, behind the handshake with SAS
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -51,12 +51,17 @@ Need = tuple[Operation, Kind]
 
 _ADMINISTERED: Final = {Kind.TOPIC: "topics", Kind.GROUP: "groups"}
 
-_REFUSALS: Final[Mapping[Kind, tuple[type[errors.AuthorizationError], str]]] = {
-    Kind.TOPIC: (errors.TopicAuthorizationError, "topic"),
-    Kind.GROUP: (errors.GroupAuthorizationError, "group"),
-    Kind.TRANSACTIONAL_ID: (errors.TransactionalIdAuthorizationError, "transactional_id"),
-}
-"""Errors, and the field of each that names what it is about."""
+
+def error_for(kind: Kind) -> tuple[type[errors.AuthorizationError], str]:
+    """The error for who may not do something with a resource, and its field for the name, if it has one."""
+    match kind:
+        case Kind.TOPIC:
+            return errors.TopicAuthorizationError, "topic"
+        case Kind.GROUP:
+            return errors.GroupAuthorizationError, "group"
+        case Kind.TRANSACTIONAL_ID:
+            return errors.TransactionalIdAuthorizationError, "transactional_id"
+    return errors.AuthorizationError, ""
 
 
 class Listener(NamedTuple):
@@ -317,7 +322,7 @@ class Session:
                 f"{begin} may not {what}: that is for the accounts of super.users, which an operator sets in the "
                 "broker's configuration"
             )
-        error, field = _REFUSALS.get(kind, (errors.AuthorizationError, ""))
+        error, field = error_for(kind)
         return error(message, principal=self.principal, **({field: name} if field else {}))
 
     def _note_refusal(self, asked: Asked) -> None:

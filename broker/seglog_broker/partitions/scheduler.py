@@ -7,7 +7,7 @@ and other tasks run between two steps. So no request blocks the loop, however la
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 import trio
 
@@ -226,3 +226,10 @@ class Service:
     _recoveries: Recoveries
     _clock_trust: ClockTrust
     _metrics: Metrics
+
+    async def _replace_file(self, what_failed: str, advice: str, write: Callable[..., object], *given: Any) -> None:
+        """Call ``write`` in a thread, which replaces a file of the directory. Raises StorageError with the advice."""
+        try:
+            await self._offload.maintenance(write, *given)
+        except OSError as error:
+            raise self._directory.space.why_not_written(what_failed, error, advice) from error

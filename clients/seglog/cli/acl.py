@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -191,16 +191,9 @@ def _shown(options: Options, rules: Sequence[Rule]) -> int:
     return answer_table(options, [_to_json(rule) for rule in sorted(rules)], titles, shown)
 
 
-def _to_json(rule: Rule) -> dict[str, str]:
-    return {
-        "resource": _word(rule.kind.name),
-        "pattern": rule.pattern.name.lower(),
-        "name": rule.name,
-        "principal": rule.principal,
-        "host": rule.host,
-        "operation": rule.operation.name,
-        "permission": rule.permission.name.lower(),
-    }
+def _to_json(rule: Rule) -> dict[str, Any]:
+    """A rule in Kafka's words."""
+    return {field: getattr(value, "name", value) for field, value in rule._asdict().items()}
 
 
 def _add(client: "Client", options: Options) -> int:
@@ -269,9 +262,7 @@ def _enable(client: "Client", options: Options) -> int:
     if options.yes:
         client.converse(enforce_rules(is_on=True))
         return answer(options, {"enforced": True, "refused": shown}, "rules are in force")
-    if told.access is None:
-        warn("note: this account is not told what rules would refuse")
-    elif not options.json:
+    if not options.json:
         warn("no rule allows what these have done lately:" if refused else "rules allow all that was done lately")
     rows = [(named(each.principal), each.operation, named(_resource(each.resource, each.name))) for each in refused]
     answer_table(options, shown, ("WHO", "OPERATION", "RESOURCE"), rows)

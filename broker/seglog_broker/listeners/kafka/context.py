@@ -1,8 +1,7 @@
 """What the handlers of Kafka requests are given, and how they are registered."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.api.broker import Broker
@@ -11,7 +10,7 @@ from seglog_broker.coordinators.groups.service.service import GroupService
 from seglog_broker.coordinators.groups.topics import id_text
 from seglog_broker.coordinators.transactions.service.service import TransactionService
 from seglog_broker.listeners.kafka.errors import Failure
-from seglog_broker.listeners.session import Need, Session
+from seglog_broker.listeners.session import Need, Session, error_for
 from seglog_broker.listeners.usage import Usage
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, Room
 from seglog_broker.storage.directory.topic_registry import Topic, Topics
@@ -22,16 +21,6 @@ from seglog_protocol.kafka.structs import Response
 
 LEADER_EPOCH: Final = 0
 """The leader epoch of partitions without a log in service."""
-
-
-_REFUSED: Final[Mapping[Kind, ErrorCode]] = MappingProxyType(
-    {
-        Kind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        Kind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        Kind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        Kind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
 
 
 class Endpoint(NamedTuple):
@@ -98,7 +87,9 @@ class RequestContext:
 
     def code_for(self, operation: Operation, kind: Kind, name: str) -> ErrorCode:
         """The code of a thing that the client may not do an operation with; NONE if it may."""
-        return ErrorCode.NONE if self.session.allows(operation, kind, name) else _REFUSED[kind]
+        return (
+            ErrorCode.NONE if self.session.allows(operation, kind, name) else ErrorCode(error_for(kind)[0].kafka_code)
+        )
 
     def check(self, operation: Operation, kind: Kind, name: str = CLUSTER) -> None:
         """Raise AuthorizationError if the client may not do an operation with a resource."""

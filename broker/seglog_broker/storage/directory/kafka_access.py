@@ -17,9 +17,6 @@ from seglog_protocol.quotas import Entity, check_entity, check_value, entity_tex
 
 AUTHORIZER: Final = "authorizer.class.name"
 
-_NAMED_MAX: Final = 10
-"""Rules and quotas that a sentence names."""
-
 
 class Quota(NamedTuple):
     """One value of an entity."""
@@ -93,21 +90,11 @@ def with_changes(dynamic: DynamicConfig, before: Access, now: Access, *, is_enfo
 
 
 def told_changes(before: Access, now: Access) -> list[str]:
-    """What Kafka changed, as sentences that name the first ones."""
-    pairs = (
-        ("permission", "made", now.rules - before.rules),
-        ("permission", "deleted", before.rules - now.rules),
-        ("quota", "set", now.quotas - before.quotas),
-        ("quota", "changed or deleted", before.quotas - now.quotas),
+    """What Kafka changed, a sentence each."""
+    changes = (
+        ("permission {} was made", now.rules - before.rules),
+        ("permission {} was deleted", before.rules - now.rules),
+        ("quota {} was set", now.quotas - before.quotas),
+        ("quota {} was changed or deleted", before.quotas - now.quotas),
     )
-    return [
-        f"{counted(len(found), what)} {'was' if len(found) == 1 else 'were'} {how}: {_named(found)}"
-        for what, how, found in pairs
-        if found
-    ]
-
-
-def _named(found: frozenset[Rule] | frozenset[Quota]) -> str:
-    names = sorted(map(str, found))
-    more = f" and {len(names) - _NAMED_MAX:,} more" if len(names) > _NAMED_MAX else ""
-    return f"{'; '.join(names[:_NAMED_MAX])}{more}"
+    return [sentence.format(each) for sentence, found in changes for each in sorted(map(str, found))]

@@ -58,8 +58,6 @@ _WITHOUT_LOG_START: Final = frozenset(
 )  # fmt: skip
 """Errors with which Kafka leaves out the log start offset."""
 
-_BARRED: Final = "the client may not write there"
-
 _RecordError = messages.ProduceResponse.BatchIndexAndErrorMessage
 _PartitionResponse = messages.ProduceResponse.PartitionProduceResponse
 _TopicResponse = messages.ProduceResponse.TopicProduceResponse
@@ -76,10 +74,10 @@ class Produce:
         "_context",
         "_correlation_id",
         "_is_barred",
-        "_may_write",
         "_missing",
         "_names_left",
         "_partitions",
+        "_refused",
         "_response",
         "_transactional_id",
         "ack",
@@ -102,7 +100,7 @@ class Produce:
         """
         self._context = context
         self._is_barred = barred
-        self._may_write = True  # to the topic that was added last
+        self._refused = ErrorCode.NONE  # of the topic that was added last
         self._acks = acks
         self._correlation_id = correlation_id
         self._transactional_id = transactional_id
@@ -129,7 +127,10 @@ class Produce:
         if self._context.version >= TOPIC_ID_VERSION_MIN:
             known = self._context.topic_with_id(topic.topic_id)
             name = "" if known is None else known.name
-        self._may_write = not name or self._context.session.allows(Operation.WRITE, Kind.TOPIC, name)
+        if self._is_barred:
+            self._refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        else:
+            self._refused = self._context.code_for(Operation.WRITE, Kind.TOPIC, name) if name else ErrorCode.NONE
         self._response.responses.append(_TopicResponse(name=name, topic_id=topic.topic_id))
 
     def add(self, partitions: Iterable[_PartitionData]) -> None:
@@ -140,11 +141,8 @@ class Produce:
         for item in partitions:
             result = _PartitionResponse(index=item.index, base_offset=-1)
             answered.partition_responses.append(result)
-            if self._is_barred:
-                self._refuse(result, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _BARRED)
-                continue
-            if not self._may_write:
-                self._refuse(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED, _BARRED)
+            if self._refused:
+                self._refuse(result, self._refused, None)
                 continue
             if not name:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_known else ErrorCode.UNKNOWN_TOPIC_ID
@@ -172,11 +170,9 @@ class Produce:
         self._missing += len(results)
         return results
 
-    def _refuse(self, result: _PartitionResponse, code: ErrorCode, why: str) -> None:
-        result.error_code = code
-        if why is not _BARRED:  # as in Kafka, where these have no message
-            result.error_message = why
-        self.problem = why
+    def _refuse(self, result: _PartitionResponse, code: ErrorCode, why: str | None) -> None:
+        result.error_code, result.error_message = code, why
+        self.problem = why or "the client may not write there"
         self._context.session.counts.of("Produce").errors[code.name] += 1
 
     def take_appends(self) -> "list[Append]":

@@ -8,6 +8,7 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.coordinators.groups.membership import GroupDescription
+from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.kafka.turns import PARTITIONS_A_TURN
 from seglog_broker.listeners.kafka.wire import KafkaWire
@@ -154,19 +155,13 @@ async def test_what_repeats_in_a_transaction_is_asked_anew_when_rules_change(
 ) -> None:
     allow(served, WRITE, TRANSACTION)
     begun = await peer.ask(messages.InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=9000), 5)
-    cls = messages.AddPartitionsToTxnRequest
-    added = cls(
-        v3_and_below_transactional_id="tx",
-        v3_and_below_producer_id=begun.producer_id,
-        v3_and_below_producer_epoch=begun.producer_epoch,
-        v3_and_below_topics=[cls.AddPartitionsToTxnTopic(name="plain", partitions=[0])],
-    )
-    await peer.ask(added, 3)
+    producer = ProducerIdAndEpoch(begun.producer_id, begun.producer_epoch)
+    await served.broker.transactions.add_partitions("tx", producer, [("plain", 0)], version=1)
     sequence = 0
     for rules, expected in (([WRITE, TRANSACTION], 0), ([WRITE], 53), ([TRANSACTION], 29), ([WRITE, TRANSACTION], 0)):
         allow(served, *rules)
         for _ in range(ROUNDS):
-            records = transactional(sequence, begun.producer_id, begun.producer_epoch)
+            records = transactional(sequence, *producer)
             request = produce(("plain", 0, records))
             request.transactional_id = "tx"
             assert _codes(await peer.ask(request, version)) == {expected}

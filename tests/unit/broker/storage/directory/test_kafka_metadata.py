@@ -514,10 +514,11 @@ def test_what_kafka_changed_of_permissions_and_quotas_is_taken_over_and_what_was
     assert directory.dynamic_config.clients == {_OF_ALICE: {"producer_byte_rate": 9.0, "consumer_byte_rate": 8.0}}
     assert directory.dynamic_config.brokers == {}, "whoever has switched permissions off has them so"
     assert directory.report.kafka_changes == [
-        f"1 permission was made: {late}",
-        f"1 permission was deleted: {gone}",
-        "1 quota was set: producer_byte_rate=9 of user alice",
-        "2 quotas were changed or deleted: producer_byte_rate=5 of user alice; producer_byte_rate=6 of user bob",
+        f"permission {late} was made",
+        f"permission {gone} was deleted",
+        "quota producer_byte_rate=9 of user alice was set",
+        "quota producer_byte_rate=5 of user alice was changed or deleted",
+        "quota producer_byte_rate=6 of user bob was changed or deleted",
     ]
     directory.close()
     after = {name: fs.snapshot()[name] for name in (f"{_DATA}/seglog-configs.json", f"{_DATA}/{ACLS_FILE}")}
