@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # `typing` takes longer to import than all of this
 if TYPE_CHECKING:
     from typing import Any, Final
 
-    from seglog.arrow import ArrowReader, WrittenTable, read_arrow, write_arrow
+    from seglog.arrow import ArrowReader, Misfit, Values, WrittenTable, read_arrow, write_arrow
     from seglog.client import Client, connect
     from seglog.consumer import Consumer
     from seglog.core.committed_offsets import Committed
@@ -66,6 +66,7 @@ __all__ = [
     "Job",
     "JobLost",
     "MessageTooLargeError",
+    "Misfit",
     "NonEmptyGroupError",
     "NotReachableError",
     "OffsetOutOfRangeError",
@@ -77,6 +78,8 @@ __all__ = [
     "Queue",
     "Receipt",
     "Record",
+    "RegistryAwayError",
+    "RegistryError",
     "RemoteProtocolError",
     "RequestError",
     "SeglogError",
@@ -97,6 +100,7 @@ __all__ = [
     "UnknownUserError",
     "UserDescription",
     "UserExistsError",
+    "Values",
     "WrittenTable",
     "__version__",
     "connect",
@@ -105,7 +109,7 @@ __all__ = [
 ]
 
 _HOMES: "Final" = {
-    "seglog.arrow": ("ArrowReader", "WrittenTable", "read_arrow", "write_arrow"),
+    "seglog.arrow": ("ArrowReader", "Misfit", "Values", "WrittenTable", "read_arrow", "write_arrow"),
     "seglog.client": ("Client", "connect"),
     "seglog.consumer": ("Consumer",),
     "seglog.core.committed_offsets": ("Committed",),

@@ -670,6 +670,14 @@ class TlsError(ClientError):
     server: str = ""
 
 
+class RegistryError(ClientError):
+    """A registry of schemas refuses an answer, or has no such schema."""
+
+
+class RegistryAwayError(RegistryError, retriable=True):
+    """A registry of schemas does not answer, or cannot at the moment."""
+
+
 class UserExistsError(ClientError):
     """There is an account ``user`` already; give it another password instead."""
 

@@ -27,6 +27,13 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "testing": _BROKER,
         "top": {"rich": "rich"},
         "trio": {"trio": "trio"},
+        "values": {
+            "pyarrow": "pyarrow",
+            "numpy": "numpy",
+            "fastavro": "fastavro",
+            "ptars": "ptars",
+            "grpc_tools": "grpcio-tools",
+        },
     }
 )
 """For each extra the modules it is needed for, by their names, and the packages that have them."""

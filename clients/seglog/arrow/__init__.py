@@ -7,6 +7,10 @@
     reading   ``read_arrow``
     encoding  columns -> record batches, and their partitions
     writing   ``write_arrow``
+    values    what values are: text, JSON, Avro, Protobuf; their columns are made by json_values, avro and protobuf
+    ddl       Spark's words for types
+    fitting   columns of values, some of which may not fit
+    registry  schemas from a registry
 
 Needs pyarrow and numpy: ``pip install 'seglog[arrow]'``.
 """
@@ -16,8 +20,20 @@ from seglog_protocol.extras import missing
 if (_error := missing("seglog.arrow", "arrow")) is not None:
     raise _error
 
+from seglog.arrow.fitting import Misfit
 from seglog.arrow.reading import ArrowReader, read_arrow
 from seglog.arrow.schema import HEADERS, SCHEMA
+from seglog.arrow.values import Values
 from seglog.arrow.writing import WrittenRange, WrittenTable, write_arrow
 
-__all__ = ["HEADERS", "SCHEMA", "ArrowReader", "WrittenRange", "WrittenTable", "read_arrow", "write_arrow"]
+__all__ = [
+    "HEADERS",
+    "SCHEMA",
+    "ArrowReader",
+    "Misfit",
+    "Values",
+    "WrittenRange",
+    "WrittenTable",
+    "read_arrow",
+    "write_arrow",
+]

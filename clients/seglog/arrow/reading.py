@@ -1,6 +1,6 @@
 """``read_arrow``: a topic, or a range of it, as a stream of Arrow record batches."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import pyarrow as pa
 
 from seglog.arrow.decoding import DecodedRecords, decode_verified
+from seglog.arrow.fitting import Misfit
 from seglog.arrow.schema import schema_of
+from seglog.arrow.values import Decode, Kind, Values
 from seglog.client import Client, connect
 from seglog.core.fetcher import OutOfRange
 from seglog.core.records import ConsumerGap, FetchedBatch, GapLog
@@ -48,7 +50,8 @@ def read_arrow(
     partitions: Sequence[int] | None = None,
     columns: Sequence[str] | None = None,
     headers: bool = False,
-    decode: Literal["utf8"] | None = None,
+    decode: Literal["utf8"] | Kind | Values | None = None,
+    on_misfit: Callable[[Misfit], None] | None = None,
     batch_rows: int = BATCH_ROWS,
     durable_only: bool = False,
     isolation: Isolation = READ_UNCOMMITTED,
@@ -65,17 +68,17 @@ def read_arrow(
     Records are in order within a partition.
 
     ``columns`` are names of ``SCHEMA``, or "headers", in any order; other columns are not decoded. ``headers`` adds the
-    headers. ``decode="utf8"`` makes strings of keys and values; the reader raises ValueError, which names the record,
-    for one that is no UTF-8. A record batch has at most ``batch_rows`` rows, of one partition. Memory is bounded by a
+    headers. ``decode`` says what values are, as Values or by the name of a kind alone; "utf8" makes strings of keys and
+    values. For one that does not fit the reader raises ValueError, which names the record; with ``on_misfit`` it calls
+    that, and has null there. A record batch has at most ``batch_rows`` rows, of one partition. Memory is bounded by a
     few times the larger of 16 MiB and ``decompressed_batch_bytes_max``, whatever the topic's size. ``durable_only``,
     ``isolation``, ``on_out_of_range`` and ``on_gap`` are those of ``Client.consumer``.
 
-    Raises what ``connect`` and ``Client.consumer`` raise, and ValueError for unknown columns, and for text that is a
-    path instead of an address.
+    Raises what ``connect`` and ``Client.consumer`` raise, and ValueError for unknown columns, for a schema that is
+    none, and for text that is a path instead of an address; RegistryError where a registry has no schema of the topic.
     """
     schema = schema_of(columns, headers=headers)
-    if decode not in (None, "utf8"):
-        raise ValueError(f'decode is "utf8" or None, not {decode!r}')
+    decoded, decoders = _decoders(decode, topic, schema)
     if batch_rows < 1:
         raise ValueError(f"batch_rows is 1 or more, not {batch_rows}")
     source: Client | LogDirectory
@@ -104,10 +107,20 @@ def read_arrow(
         if owned is not None:
             owned.close()
         raise
-    text = schema
-    if decode:
-        text = pa.schema([f.with_type(pa.string()) if f.type == pa.binary() else f for f in schema])
-    return ArrowReader(consumer, owned, schema, text, batch_rows, decompressed_batch_bytes_max, met, on_gap)
+    return ArrowReader(
+        consumer, owned, schema, decoded, decoders, batch_rows, decompressed_batch_bytes_max, met, on_gap, on_misfit
+    )
+
+
+def _decoders(
+    decode: Literal["utf8"] | Kind | Values | None, topic: str, schema: pa.Schema
+) -> tuple[pa.Schema, Mapping[str, Decode]]:
+    """The schema that is shown in place of ``schema``, and what makes its columns, by name."""
+    values = Values("string" if decode == "utf8" else decode or "bytes") if not isinstance(decode, Values) else decode
+    kind, decoder = values.for_topic(topic).decoder()
+    names = {"key", "value"} if decode == "utf8" else {"value"}
+    shown = pa.schema([field.with_type(kind) if field.name in names else field for field in schema])
+    return shown, {} if values.kind == "bytes" else dict.fromkeys(names, decoder)
 
 
 def _check_no_path(text: str) -> None:
@@ -137,10 +150,12 @@ class ArrowReader:
     _stored: pa.Schema  # the same columns, with the types that they are decoded to
     schema: pa.Schema
     """The schema of every record batch."""
+    _decoders: Mapping[str, Decode]
     _batch_rows: int
     _size_limit: int
     _met: list[ConsumerGap]  # gaps between batches, from the consumer; those inside one are found when it is decoded
     _on_gap: Callable[[ConsumerGap], None] | None
+    _on_misfit: Callable[[Misfit], None] | None
 
     def __post_init__(self, consumer: "Consumer | DirectoryConsumer") -> None:
         self.topic = consumer.topic
@@ -234,19 +249,25 @@ class ArrowReader:
             yield part
 
     def _shown(self, part: pa.RecordBatch, offsets: Int64s, partition: int) -> pa.RecordBatch:
-        """``part`` with the types of the schema; a column that is to be text is checked, not copied."""
-        if self.schema is self._stored:
+        """``part`` with the types of the schema."""
+        if not self._decoders:
             return part
         columns = []
-        for column, field in zip(part.columns, self.schema, strict=True):
-            shown = column.view(field.type) if column.type == pa.binary() else column
-            if shown is not column:
-                try:
-                    shown.validate(full=True)
-                except pa.ArrowInvalid:
-                    raise _not_text(column, field.name, offsets, f"{self.topic}-{partition}") from None
-            columns.append(shown)
+        for stored, field in zip(part.columns, self.schema, strict=True):
+            column = stored
+            if decode := self._decoders.get(field.name):
+                column, misfits = decode(stored)
+                for row, reason in misfits:
+                    value = stored[row].as_py()
+                    self._refuse(Misfit(self.topic, partition, int(offsets[row]), reason, value), field.name)
+            columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _refuse(self, misfit: Misfit, name: str) -> None:
+        if self._on_misfit is None:
+            where = f"the {name} of offset {misfit.offset} in {misfit.topic}-{misfit.partition}"
+            raise ValueError(f"{where} is {misfit.reason}; read without decode, or have null there with on_misfit")
+        self._on_misfit(misfit)
 
     def _tell(self, inside: Sequence[ConsumerGap]) -> None:
         """Report the gaps inside and between the batches of a piece, in order."""
@@ -276,19 +297,6 @@ class ArrowReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _not_text(column: pa.Array, name: str, offsets: Int64s, where: str) -> ValueError:
-    """What to raise for a column of bytes that are not all UTF-8: the first of them."""
-    for content, offset in zip(column, offsets, strict=False):
-        try:
-            str(content.as_buffer() or b"", "utf-8")
-        except UnicodeDecodeError as error:
-            byte = f"byte 0x{error.object[error.start]:02x} at {error.start}"
-            return ValueError(
-                f'the {name} of offset {offset} in {where} is no UTF-8 ({byte}); read without decode="utf8"'
-            )
-    raise AssertionError(f"every {name} in {where} is UTF-8")
 
 
 # --- Pieces -----------------------------------------------------------------------------------------------------------

@@ -88,8 +88,26 @@ def test_what_is_no_text_is_named_and_nothing_of_its_batch_is_passed_over(broker
     with pytest.raises(ValueError, match=r"the value of offset 9 in t-1 is no UTF-8 \(byte 0xff at 2\); read without"):
         reader.read_all()
     assert reader.positions() == {1: 9}
-    with pytest.raises(ValueError, match='decode is "utf8" or None'):
+    with pytest.raises(ValueError, match="values are bytes, string, json, avro, protobuf, not 'latin1'"):
         seglog.read_arrow(broker.address, "t", decode="latin1")  # type: ignore[arg-type]
+
+
+def test_values_that_do_not_fit_are_named_or_null(broker: FakeBroker) -> None:
+    with broker.changed:
+        for content in (b'{"id":1}', b'{"id":"x"}', None, b"{", b'{"id":2}'):
+            broker.logs["t"][1].append(encode_batch([(0, b"k\xff", content, [])]))
+    values = seglog.Values("json", "id bigint")
+    place: dict[str, Any] = {"partitions": [1], "since": 7, "batch_rows": 2}
+    reader = seglog.read_arrow(broker.address, "t", decode=values, **place)
+    with pytest.raises(ValueError, match=r"the value of offset 8 in t-1 is JSON of another shape \(.*; read without"):
+        reader.read_all()
+    met: list[seglog.Misfit] = []
+    table = seglog.read_arrow(broker.address, "t", decode=values, on_misfit=met.append, **place).read_all()
+    assert table["value"].to_pylist() == [{"id": 1}, None, None, None, {"id": 2}]
+    assert table["key"].to_pylist() == [b"k\xff"] * 5
+    assert [misfit[:3] for misfit in met] == [("t", 1, 8), ("t", 1, 10)]
+    assert met[1][3:] == ("no JSON (Input data was truncated)", b"{")
+    assert seglog.read_arrow(broker.address, "t", columns=["offset"], decode="json", **place).read_all().num_rows == 5
 
 
 def test_a_topic_is_a_table_with_the_columns_of_sparks_source(broker: FakeBroker) -> None:

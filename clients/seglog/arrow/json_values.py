@@ -1,0 +1,172 @@
+"""JSON as columns: text that is checked, or fields by a schema; and the schema of a sample.
+
+Each value is one JSON document. Fields are read as Spark's ``from_json`` reads them where it reads anything: a field
+that is missing, or null, is null; of a key that is there twice the last one counts; a field that the schema does not
+have is dropped; ``string`` takes numbers, lists and objects as their JSON text; ``binary`` is base64, dates and times
+are as in RFC 3339. What Spark turns into null in silence is Unfit.
+"""
+
+from collections.abc import Iterable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Final, TypedDict
+
+import msgspec
+import pyarrow as pa
+
+from seglog.arrow.ddl import parse_ddl, to_ddl
+from seglog.arrow.fitting import Format, Unfit, no_utf8
+
+_BIGINT: Final = range(-(2**63), 2**63)
+
+
+class JsonText(Format):
+    """Checked JSON as text."""
+
+    type = pa.string()
+
+    def __init__(self) -> None:
+        self._syntax = msgspec.json.Decoder(msgspec.Raw)
+
+    def check(self, value: bytes) -> bytes:
+        """The document. Raises Unfit."""
+        document = _document(value)
+        _decoded(self._syntax, document)
+        return document
+
+
+class JsonFields(Format):
+    """JSON as the type of a schema, in Spark's words. Raises ValueError for one that JSON has no values for."""
+
+    def __init__(self, schema: str) -> None:
+        self.type = parse_ddl(schema)
+        self._strict: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_python(self.type, str))
+        self._lenient: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_python(self.type, msgspec.Raw))
+
+    def check(self, value: bytes) -> Any:
+        """The fields. Raises Unfit."""
+        document = _document(value)
+        try:
+            return _decoded(self._strict, document)
+        except Unfit:
+            return _with_texts(_decoded(self._lenient, document))
+
+
+def _document(value: bytes) -> bytes:
+    """The document, without the five bytes that Confluent's serializer puts before it."""
+    document = value[5:] if value[:1] == b"\0" else value
+    try:
+        str(document, "utf-8")
+    except UnicodeDecodeError as error:
+        raise Unfit(no_utf8(error)) from None
+    return document
+
+
+def _decoded(decoder: "msgspec.json.Decoder[Any]", document: bytes) -> Any:
+    try:
+        return decoder.decode(document)
+    except msgspec.ValidationError as error:
+        raise Unfit(f"JSON of another shape ({error})") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Unfit(f"no JSON ({str(error).removeprefix('JSON is malformed: ')})") from None
+
+
+def _python(kind: pa.DataType, text: Any) -> Any:
+    """The type of Python that msgspec is to find, with ``text`` in place of strings."""
+    if pa.types.is_struct(kind):
+        return TypedDict("Fields", {f.name: _python(f.type, text) for f in kind}, total=False) | None  # type: ignore[operator]
+    if pa.types.is_list(kind):
+        return list[_python(kind.value_type, text)] | None  # type: ignore[misc]
+    if pa.types.is_map(kind):
+        if kind.key_type != pa.string():
+            raise ValueError(f"keys of an object in JSON are strings, and the schema has {to_ddl(kind)}")
+        return dict[str, _python(kind.item_type, text)] | None  # type: ignore[misc]
+    if pa.types.is_integer(kind):
+        most = 1 << kind.bit_width - 1
+        return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)] | None
+    if kind == pa.string():
+        return text if text is msgspec.Raw else text | None
+    tests = {
+        bool: pa.types.is_boolean,
+        float: pa.types.is_floating,
+        Decimal: pa.types.is_decimal,
+        date: pa.types.is_date,
+        datetime: pa.types.is_timestamp,
+    }
+    return next((python for python, is_it in tests.items() if is_it(kind)), bytes) | None
+
+
+def _with_texts(value: Any) -> Any:
+    """The value with a string in place of each piece of JSON."""
+    if isinstance(value, msgspec.Raw):
+        text = bytes(value)
+        return msgspec.json.decode(text) if text[:1] in {b'"', b"n"} else text.decode()
+    if isinstance(value, dict):
+        return {name: _with_texts(member) for name, member in value.items()}
+    return [_with_texts(item) for item in value] if isinstance(value, list) else value
+
+
+# --- The schema of a sample -------------------------------------------------------------------------------------------
+
+
+def infer_ddl(values: Iterable[bytes | None]) -> str:
+    """The schema of these JSON documents, as ``parse_ddl`` reads it; others are passed over.
+
+    A field is what all its values are; ``double`` for whole numbers and others, else ``string``, which takes all. So
+    is one that is always null, or is an object without fields. Raises ValueError when none is a document.
+    """
+    kind = pa.null()
+    for value in values:
+        if value is not None:
+            try:
+                kind = _merged(kind, _kind_of(msgspec.json.decode(value[5:] if value[:1] == b"\0" else value)))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+    if kind == pa.null():
+        raise ValueError("no value of the sample is JSON, so it shows no schema: declare one, or take them as string")
+    return to_ddl(_decided(kind))
+
+
+def _kind_of(value: Any) -> pa.DataType:
+    match value:
+        case None:
+            return pa.null()
+        case bool():
+            return pa.bool_()
+        case int():
+            return pa.int64() if value in _BIGINT else pa.string()
+        case float():
+            return pa.float64()
+        case dict():
+            return pa.struct([(name, _kind_of(member)) for name, member in value.items()])
+        case list():
+            kind = pa.null()
+            for item in value:
+                kind = _merged(kind, _kind_of(item))
+            return pa.list_(pa.field("element", kind))
+        case _:
+            return pa.string()
+
+
+def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if one == other or other == pa.null():
+        return one
+    if one == pa.null():
+        return other
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        fields = {field.name: field.type for field in one}
+        for field in other:
+            fields[field.name] = _merged(fields.get(field.name, pa.null()), field.type)
+        return pa.struct(fields.items())
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(pa.field("element", _merged(one.value_type, other.value_type)))
+    return pa.float64() if {one, other} == {pa.int64(), pa.float64()} else pa.string()
+
+
+def _decided(kind: pa.DataType) -> pa.DataType:
+    """Without types that no schema has."""
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return pa.struct([field.with_type(_decided(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _decided(kind.value_type)))
+    return pa.string() if pa.types.is_struct(kind) or kind == pa.null() else kind

@@ -1,0 +1,170 @@
+import io
+import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglog.arrow.values import Values
+from tests.support import each_case, examples
+from tests.unit.clients.arrow.schema_registry import schema_registry
+
+POINT = {"type": "record", "name": "Point", "namespace": "n", "fields": [{"name": "x", "type": "int"}]}
+MARK = {"type": "enum", "name": "Mark", "symbols": ["A", "B"]}
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "Row", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+def encoded(schema: Any, row: Any, number: int | None = None) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
+    return (b"" if number is None else b"\0" + number.to_bytes(4, "big")) + stream.getvalue()
+
+
+def decoded(values: Values, *rows: bytes | None) -> tuple[list[Any], list[tuple[int, str]]]:
+    kind, decode = values.decoder()
+    column, misfits = decode(pa.array(rows, pa.binary()))
+    column.validate(full=True)
+    assert column.type == kind
+    return column.to_pylist(maps_as_pydicts="strict"), misfits
+
+
+def logical(kind: Any, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+MOMENT = datetime(2024, 2, 29, 1, 2, 3, 4000, UTC)
+
+
+@each_case(
+    "kind, given, value, arrow",
+    [
+        (["null", "string"], None, None, pa.string()),
+        (["null", "string"], "x", "x", pa.string()),
+        (["null", POINT], {"x": 1}, {"x": 1}, pa.struct([("x", pa.int32())])),
+        ("bytes", b"\xff", b"\xff", pa.binary()),
+        ({"type": "fixed", "name": "F", "size": 2}, b"ab", b"ab", pa.binary()),
+        (MARK, "B", "B", pa.string()),
+        ("float", 1.5, 1.5, pa.float32()),
+        ({"type": "map", "values": ["null", POINT]}, {"k": {"x": 1}}, {"k": {"x": 1}}, None),
+        ({"type": "array", "items": logical("string", "uuid")}, [UUID(int=5)], [str(UUID(int=5))], None),
+        (logical("bytes", "decimal", precision=9, scale=2), Decimal("1.25"), Decimal("1.25"), pa.decimal128(9, 2)),
+        (logical("int", "date"), date(2024, 2, 29), date(2024, 2, 29), pa.date32()),
+        (logical("int", "time-millis"), time(1, 2, 3), time(1, 2, 3), pa.time32("ms")),
+        (logical("long", "timestamp-millis"), MOMENT, MOMENT, pa.timestamp("us", "UTC")),
+        (logical("long", "local-timestamp-micros"), datetime(2024, 1, 1), datetime(2024, 1, 1), pa.timestamp("us")),  # noqa: DTZ001
+        (["int", "long", "null"], 2**40, {"member0": None, "member1": 2**40}, None),
+        (["null", "string", POINT, MARK], ("Mark", "A"), {"member0": None, "member1": None, "member2": "A"}, None),
+        (["null", "string", POINT, MARK], "Z", {"member0": "Z", "member1": None, "member2": None}, None),
+        (["null", "string", POINT, MARK], None, None, None),
+    ],
+)
+def test_each_type_has_its_column(kind: Any, given: Any, value: Any, arrow: pa.DataType | None) -> None:
+    schema = record(a=kind)
+    values = Values("avro", json.dumps(schema))
+    assert decoded(values, encoded(schema, {"a": given})) == ([{"a": value}], [])
+    assert arrow is None or values.decoder()[0] == pa.struct([("a", arrow)])
+
+
+ROW = record(
+    id="long",
+    name=["null", "string"],
+    tags={"type": "array", "items": "string"},
+    at=logical("long", "timestamp-micros"),
+)
+ROWS = st.fixed_dictionaries(
+    {
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "name": st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+        "tags": st.lists(st.sampled_from(["a", "b"]), max_size=3),
+        "at": st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC)),  # noqa: DTZ001
+    }
+)
+WRONG = st.sampled_from([b"", b"\xff", b"\2", encoded("long", 5)])
+
+
+@settings(max_examples=examples(1000))
+@given(st.lists(st.none() | ROWS | WRONG, max_size=20))
+def test_rows_keep_their_places_among_those_that_do_not_fit(rows: list[Any]) -> None:
+    raw = [encoded(ROW, row) if isinstance(row, dict) else row for row in rows]
+    cut = [row + b"\0" if row and isinstance(rows[n], dict) else row for n, row in enumerate(raw)]
+    values = Values("avro", json.dumps(ROW))
+    found, misfits = decoded(values, *raw, *cut)
+    assert found == [row if isinstance(row, dict) else None for row in rows] + [None] * len(rows)
+    wrong = [n for n, row in enumerate(raw) if row is not None and not isinstance(rows[n], dict)]
+    assert [row for row, _ in misfits] == wrong + [len(rows) + n for n, row in enumerate(cut) if row is not None]
+    assert all(reason.startswith("no Avro of this schema (") for _, reason in misfits)
+
+
+@each_case(
+    "schema, said",
+    [
+        ("[", "this is no Avro schema"),
+        ('"nothing"', "this is no Avro schema: UnknownType"),
+        ('"null"', "the Avro schema has null where a column needs"),
+        (json.dumps(record(a=["null", "Row"])), "the Avro schema has Row inside of itself"),
+    ],
+)
+def test_a_schema_without_a_column_is_refused(schema: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Values("avro", schema).decoder()
+
+
+def test_values_of_several_schemas_of_a_registry_are_one_column() -> None:
+    old, new = record(id="int", gone="string"), record(id="long", extra={"type": "string"})
+    new["fields"][1]["default"] = "none"
+    with schema_registry() as registry:
+        registry.add(1, "t-value", json.dumps(old))
+        registry.add(7, "t-value", json.dumps(new))
+        registry.answers["/schemas/ids/8"] = {"schemaType": "JSON", "schema": "{}"}
+        values = Values("avro", registry=registry.url).for_topic("t")
+        rows = [
+            encoded(old, {"id": 1, "gone": "g"}, 1),
+            None,
+            encoded(new, {"id": 2, "extra": "e"}, 7),
+            encoded(new, {"id": 2, "extra": "e"}),
+            encoded(new, {"id": 2, "extra": "e"}, 9),
+            encoded(new, {"id": 2, "extra": "e"}, 8),
+            encoded(new, {"id": 2, "extra": "e"}, 7)[:-1],
+        ]
+        assert decoded(values, *rows, *rows[:1]) == (
+            [
+                {"id": 1, "extra": "none"},
+                None,
+                {"id": 2, "extra": "e"},
+                None,
+                None,
+                None,
+                None,
+                {"id": 1, "extra": "none"},
+            ],
+            [
+                (3, "without the byte 0 and the schema id that a serializer with a registry puts before it"),
+                (4, "of schema 9, which the registry does not have"),
+                (5, "of a schema for JSON, not AVRO"),
+                (6, "no Avro of this schema (Expected 1 bytes, read 0)"),
+            ],
+        )
+        assert [path for path, _ in registry.asked].count("/schemas/ids/1") == 1
+
+
+def test_a_schema_that_refers_to_others_stands_for_itself() -> None:
+    with schema_registry() as registry:
+        registry.add(1, "points", json.dumps(POINT))
+        outer = record(a="n.Point", b=["null", "n.Point"])
+        registry.add(
+            2, "t-value", json.dumps(outer), references=[{"name": "n.Point", "subject": "points", "version": 1}]
+        )
+        values = Values("avro", registry=registry.url).for_topic("t")
+        whole = record(a=POINT, b=["null", "n.Point"])
+        assert json.loads(str(values.schema)) == whole
+        row = {"a": {"x": 1}, "b": {"x": 2}}
+        assert decoded(values, encoded(whole, row, 2)) == ([row], [])
