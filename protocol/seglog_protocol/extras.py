@@ -22,6 +22,8 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "arrow": {"pyarrow": "pyarrow", "numpy": "numpy"},
         "backup": {**_BROKER, "obstore": "obstore"},
         "broker": _BROKER,
+        "delta": {"deltalake": "deltalake"},
+        "iceberg": {"pyiceberg": "pyiceberg", "sqlalchemy": "sqlalchemy"},
         "kafka": {"confluent_kafka": "confluent-kafka"},
         "load": {"trio": "trio", "hdrh": "hdrhistogram"},
         "testing": _BROKER,

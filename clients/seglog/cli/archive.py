@@ -24,6 +24,20 @@ def options() -> list[click.Parameter]:
             "there.",
         ),
         Option(
+            ["--format"],
+            type=click.Choice(("parquet", "delta", "iceberg")),
+            default="parquet",
+            help="Parquet files and a manifest, or a table of Delta Lake or Apache Iceberg, for which an extra of the "
+            "same name is needed: pip install 'seglog[delta]'. See docs/ARCHIVE.md for what reads each.",
+        ),
+        Option(
+            ["--catalog"],
+            metavar="NAME|URI",
+            show_default="_catalog.db in DIR",
+            help="The catalog of an Iceberg table: the address of a REST catalog or of a database, or a name of "
+            "pyiceberg's configuration.",
+        ),
+        Option(
             ["--partition-by"],
             type=click.Choice(("year", "month", "day", "hour", "date")),
             help="Lay files out as topic=/month=/partition=, by the time of their records in UTC; date is another "

@@ -24,6 +24,7 @@ from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.records import ConsumerGap
 from seglog_protocol.errors import ClientTimeoutError, NotReachableError, SeglogError
+from seglog_protocol.extras import missing
 from seglog_protocol.messages import TopicDescription
 from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
 from seglog_spark.filters import Wanted
@@ -36,7 +37,7 @@ from seglog_spark.planning import DataLossError
 from seglog_spark.plans import plan_batch
 from seglog_spark.reading import RangeReader
 from seglog_spark.servers import Server, server_of
-from seglog_spark.tables.manifest import ArchivedFile, Layout, Manifest, load, save
+from seglog_spark.tables.manifest import ArchivedFile, Format, Layout, Manifest, load, save
 from seglog_spark.tables.parquet_files import SCHEMA, find_file, write_file
 from seglog_spark.tables.periods import find_by_period, remove_notes, write_by_period
 from seglog_spark.tables.stores import Check, Store
@@ -99,8 +100,15 @@ class Plan:
         return [r._replace(start=begins[r.topic_partition]) if r.start == first[r.partition] else r for r in ranges]
 
 
-def check_same(manifest: Manifest, topic: TopicDescription, log: Log, place: str, layout: Layout = None) -> None:
-    """Raise InputError or DataLossError when the archive is of another topic, or has another layout."""
+def check_same(
+    manifest: Manifest,
+    topic: TopicDescription,
+    log: Log,
+    place: str,
+    layout: Layout = None,
+    table_format: Format = "parquet",
+) -> None:
+    """Raise InputError or DataLossError when the archive is of another topic, or has another layout or format."""
     if manifest.kind != "archive" or manifest.topic != topic.name:
         kind = "the archive" if manifest.kind == "archive" else "a compaction"
         raise InputError(
@@ -110,6 +118,11 @@ def check_same(manifest: Manifest, topic: TopicDescription, log: Log, place: str
         raise InputError(
             f"{place} holds the archive of an earlier topic {topic.name}, which was deleted; the new one needs a "
             "folder of its own"
+        )
+    if manifest.format != table_format:
+        raise InputError(
+            f"the archive in {place} was begun with --format {manifest.format}, and stays as it was begun: give that, "
+            "or name another folder"
         )
     if manifest.layout != layout:
         by = manifest.layout or layout
@@ -134,7 +147,13 @@ def archive(plan: Plan, log: Log, manifest: Manifest, place: Place, execute: Exe
     """
     begins = log.ends(log.partitions(Subscribe((plan.topic,))))
     known = manifest.with_partitions({p.partition: earliest for p, (earliest, _) in begins.items()})
-    known = known.with_committed(place.target.ends())
+    if (ends := place.target.ends()) is not None:
+        if not ends and any(end > start for start, end in known.partitions.values()):
+            raise InputError(
+                f"{place.store.place} has been archived to, and the table is gone, or is in another catalog: give the "
+                "--catalog that it was begun with, or archive to another place"
+            )
+        known = known.with_table(ends)
     if known != manifest:
         save(place.store, known)
     begun, manifest = _write(known, place, execute)
@@ -165,6 +184,7 @@ class ArchiveTask:
     durable_only: bool
     accept_loss: bool
     layout: Layout = None
+    table_format: Format = "parquet"
 
     def __call__(self, r: OffsetRange, seen: Callable[[pa.RecordBatch], object] = id) -> list[ArchivedFile]:
         """The files of a range, written now unless a killed run has written them.
@@ -184,7 +204,7 @@ class ArchiveTask:
         )
         batches = _shown(reader.read(r), seen)
         if self.layout is not None:
-            return write_by_period(self.store, self.layout, r, batches, self.compression, met)
+            return write_by_period(self.store, self.layout, r, batches, self.compression, met, self.table_format)
         return [write_file(self.store, r, batches, self.compression, met)]
 
     def _find(self, r: OffsetRange) -> list[ArchivedFile]:
@@ -218,11 +238,11 @@ def run(options: Options, executor: Callable[[Options, Progress], Executor]) -> 
         is_new = load(store) is None and any(place.latest > place.earliest for place in client.offsets(topic.name))
         if options.follow or is_new:
             runner.start()  # first: if it fails, the folder is not claimed for an archive
-        place = Place(store, ParquetFiles(), stack.enter_context(store.claimed()))
+        place = Place(store, _target(options, store, topic), stack.enter_context(store.claimed()))
         before = load(store) or _empty(options, topic)
 
         group = None if options.group is None else GroupProgress(client, options.group)
-        one_round = partial(_round, options, client, place, runner, progress, group)
+        one_round = partial(_round, options, client, place, runner, progress, group, set[str]())
         if options.follow:
             seconds = TRIGGER_SECONDS if options.trigger is None else options.trigger
             progress.say(f"following {topic.name}, every {seconds:g} s, until interrupted")
@@ -235,7 +255,28 @@ def run(options: Options, executor: Callable[[Options, Progress], Executor]) -> 
 
 def _empty(options: Options, topic: TopicDescription) -> Manifest:
     layout = _layout(options)
-    return Manifest(topic.name, topic.id, settings={} if layout is None else {"partition_by": layout})
+    settings = {} if layout is None else {"partition_by": layout}
+    if options.format != "parquet":
+        settings["format"] = options.format
+    return Manifest(topic.name, topic.id, settings=settings)
+
+
+def _target(options: Options, store: Store, topic: TopicDescription) -> Target:
+    """The table, whose library comes with an extra. UsageError for a catalog of a table that has none."""
+    if options.catalog is not None and options.format != "iceberg":
+        raise UsageError("--catalog names a catalog of Iceberg tables: add --format iceberg")
+    if options.format == "parquet":
+        return ParquetFiles()
+    if error := missing(f"--format {options.format}", options.format):
+        raise InputError(str(error))
+    file_bytes = options.target_file_mb * 1024 * 1024
+    if options.format == "delta":
+        from seglog_spark.tables.delta import Delta  # noqa: PLC0415 - comes with an extra
+
+        return Delta(store, topic.name, topic.id, _layout(options), file_bytes)
+    from seglog_spark.tables.iceberg import Iceberg  # noqa: PLC0415 - comes with an extra
+
+    return Iceberg(store, topic.name, topic.id, _layout(options), options.catalog, file_bytes)
 
 
 def _layout(options: Options) -> Layout:
@@ -244,16 +285,28 @@ def _layout(options: Options) -> Layout:
 
 
 def _round(
-    options: Options, client: Client, place: Place, runner: Executor, progress: Progress, group: GroupProgress | None
+    options: Options,
+    client: Client,
+    place: Place,
+    runner: Executor,
+    progress: Progress,
+    group: GroupProgress | None,
+    said: set[str],
 ) -> None:
     """Archive up to the end of the topic."""
     topic, layout = client.describe_topic(options.topic), _layout(options)
     manifest = load(place.store) or _empty(options, topic)
-    check_same(manifest, topic, Catalog(client), place.store.place, layout)
+    check_same(manifest, topic, Catalog(client), place.store.place, layout, options.format)
     file_bytes = options.target_file_mb * 1024 * 1024
     plan = Plan(server_of(options), topic.name, file_bytes, options.accept_loss)
     task = ArchiveTask(
-        server_of(options), place.store, options.compression, options.durable_only, options.accept_loss, layout
+        server_of(options),
+        place.store,
+        options.compression,
+        options.durable_only,
+        options.accept_loss,
+        layout,
+        options.format,
     )
     if manifest.planned:
         progress.say(f"first {count_of(len(manifest.planned), 'range')} that an earlier run did not finish")
@@ -263,7 +316,10 @@ def _round(
         progress.say(f"{offsets} of {topic.name} in {count_of(len(ranges), 'range')}")
         return runner.run(ranges, task, measure=_measured)
 
-    archive(plan, Catalog(client, durable_only=options.durable_only), manifest, place, execute)
+    files = archive(plan, Catalog(client, durable_only=options.durable_only), manifest, place, execute)
+    if files and (sentence := place.target.tidy()) is not None and sentence not in said:
+        said.add(sentence)
+        progress.say(sentence)
     if group is not None:
         now = load(place.store) or manifest
         ends = {TopicPartition(now.topic, number): end for number, (_, end) in now.partitions.items()}

@@ -9,7 +9,7 @@ import io
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -133,6 +133,9 @@ class Bucket:
         with self._failing("list", below):
             for page in obstore.list(self._objects, below or None):
                 yield from (entry["path"] for entry in page)
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Implements ``Store``: an object that is there stays."""
 
     @contextmanager
     def claimed(self) -> Iterator[Check]:

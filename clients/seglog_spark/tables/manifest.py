@@ -33,6 +33,9 @@ Kind = Literal["archive", "compacted"]
 Layout = Literal["year", "month", "date", "hour"] | None
 """How the files of an archive are laid out: one for each range, or some for each range and period of UTC."""
 
+Format = Literal["parquet", "delta", "iceberg"]
+"""What an archive is for its readers. The log of a table counts, not what the manifest says of files."""
+
 
 class FileGap(NamedTuple):
     """Offsets from ``start`` to ``end`` (exclusive) without a record, and why: ``reason``, such as "compacted"."""
@@ -81,16 +84,27 @@ class Manifest:
         found: Layout = self.settings.get("partition_by")
         return found
 
+    @property
+    def format(self) -> Format:
+        """What the archive is for its readers."""
+        found: Format = self.settings.get("format", "parquet")
+        return found
+
     def with_partitions(self, begins: Mapping[int, int]) -> "Manifest":
         """With these partitions too; nothing of a new one is archived, and it starts at its offset in ``begins``."""
         new = {number: (begin, begin) for number, begin in begins.items() if number not in self.partitions}
         return replace(self, partitions=dict(sorted((dict(self.partitions) | new).items())))
 
-    def with_committed(self, ends: Mapping[int, int]) -> "Manifest":
-        """With all that a table has by its own log, up to ``ends``: ranges that were planned below are done."""
-        there = {p: (start, max(end, ends.get(p, end))) for p, (start, end) in self.partitions.items()}
-        planned = tuple(r for r in self.planned if r.end > there.get(r.partition, (0, 0))[1])
-        return replace(self, partitions=there, planned=planned)
+    def with_table(self, ends: Mapping[int, int]) -> "Manifest":
+        """With what a table has by its own log, up to ``ends``: which may be a commit more, or less after a rollback.
+
+        Ranges that were planned behind other ends are dropped: the table has them, or lacks what comes before.
+        """
+        there = {p: (start, max(start, ends.get(p, start))) for p, (start, _) in self.partitions.items()}
+        if there == self.partitions:
+            return self
+        files = tuple(found for found in self.files if found.end <= there[found.partition][1])
+        return replace(self, partitions=there, files=files, planned=())
 
     def with_planned(self, planned: Sequence[OffsetRange]) -> "Manifest":
         """With these ranges as planned: they are about to be written."""
@@ -124,8 +138,13 @@ def file_name(r: OffsetRange) -> str:
     return f"{r.topic}-{r.partition}/{_span(r)}"
 
 
-def period_name(r: OffsetRange, layout: str, period: str) -> str:
-    """The name of the file with a range's records of a period, such as ``2019-01`` of "month", or of NO_DATE."""
+def period_name(r: OffsetRange, layout: str, period: str, table_format: Format = "parquet") -> str:
+    """The name of the file with a range's records of a period, such as ``2019-01`` of "month", or of NO_DATE.
+
+    Readers of tables take no columns from folders but those that the table is partitioned by, and some stop at others.
+    """
+    if table_format != "parquet":
+        return f"{layout}={period}/{r.topic}-{r.partition}-{_span(r)}"
     return f"topic={r.topic}/{layout}={period}/partition={r.partition}/{_span(r)}"
 
 
@@ -163,6 +182,11 @@ def load_whole(store: Store) -> Manifest:
         raise InputError(f"{store.place} holds no archive of seglog: there is no {MANIFEST} in it") from None
     found = load(store)
     assert found is not None
+    if found.format != "parquet":
+        raise InputError(
+            f"{store.place} is a table of {found.format.title()}, which knows its files itself; this job reads "
+            "archives of Parquet files, and the topic"
+        )
     if found.kind == "compacted" and found.planned:
         raise InputError(f"{store.place} holds a compaction that was not finished; run that job again first")
     return found

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from seglog.core.records import ConsumerGap
 from seglog_spark.offsets import OffsetRange
-from seglog_spark.tables.manifest import NO_DATE, ArchivedFile, period_name
+from seglog_spark.tables.manifest import NO_DATE, ArchivedFile, Format, period_name
 from seglog_spark.tables.parquet_files import READ_ROWS, SCHEMA, Facts, Part, find_file, grouped, read_file, write_file
 from seglog_spark.tables.stores import Store
 
@@ -41,6 +41,7 @@ def write_by_period(
     batches: Iterable[pa.RecordBatch],
     compression: str,
     met: Iterable[ConsumerGap] = (),
+    table_format: Format = "parquet",
 ) -> list[ArchivedFile]:
     """Write all records of ``r`` to files by period; the first file has the gaps. One file if there is no record.
 
@@ -53,7 +54,7 @@ def write_by_period(
             spool.add(group)
         whole = facts.file(met)
         periods = spool.periods() or [_NEVER]
-        names = [period_name(r, layout, shown(period, layout)) for period in periods]
+        names = [period_name(r, layout, shown(period, layout), table_format) for period in periods]
         _begin(store, r, names)
         parts = [Part(names[0], whole.missing, whole.gaps), *(Part(name, 0, ()) for name in names[1:])]
         return [

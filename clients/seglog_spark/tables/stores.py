@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -52,6 +52,9 @@ class Store(Protocol):
 
     def names(self, below: str = "") -> Iterator[str]:
         """The names of all files, or of those below a folder; in no order."""
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Make files survive a power cut that a library has written."""
 
     def claimed(self) -> AbstractContextManager[Check]:
         """Make the store if it is absent, and hold its claim. InputError if another run has it.
@@ -108,6 +111,12 @@ class Folder:
         """Implements ``Store``."""
         for folder, _, files in os.walk(self.path / below):
             yield from (str((Path(folder) / file).relative_to(self.path)) for file in files)
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Implements ``Store``."""
+        for name in names:
+            _sync(self.path / name)
+            _sync((self.path / name).parent)
 
     @contextmanager
     def claimed(self) -> Iterator[Check]:

@@ -1,16 +1,31 @@
 """What an archive is for its readers, by format: Parquet files and a manifest, or a table with a log of its own."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
 
+from seglog.cli.exits import InputError
 from seglog_spark.tables.manifest import ArchivedFile
+
+SMALL_FILES: Final = 20
+"""So many files of less than an eighth of the size that was asked for are too many in one partition of a table."""
+
+PeriodT = TypeVar("PeriodT")
+
+
+class Shape(NamedTuple):
+    """What a table is made for: the id of its topic, None for one of somebody else, its columns and its partitions."""
+
+    topic_id: str | None
+    columns: Mapping[str, object]
+    partitioned_by: Sequence[str]
 
 
 class Target(Protocol):
     """A table. Its log, where it has one, is the truth about what it holds: the manifest may lag behind by a commit."""
 
-    def ends(self) -> Mapping[int, int]:
-        """The offset up to which the table has everything of a partition, by its own log; empty without one."""
+    def ends(self) -> Mapping[int, int] | None:
+        """The offset up to which the table has everything of a partition, by its own log; None without one."""
 
     def commit(self, files: Sequence[ArchivedFile], ends: Mapping[int, int]) -> None:
         """Add files, and how far each partition reaches then: both or nothing.
@@ -28,9 +43,8 @@ class Target(Protocol):
 class ParquetFiles:
     """Plain Parquet files: those count that the manifest names, so saving that is the commit."""
 
-    def ends(self) -> Mapping[int, int]:
+    def ends(self) -> None:
         """Implements ``Target``."""
-        return {}
 
     def commit(self, files: Sequence[ArchivedFile], ends: Mapping[int, int]) -> None:
         """Implements ``Target``."""
@@ -38,3 +52,35 @@ class ParquetFiles:
     def tidy(self) -> str | None:
         """Implements ``Target``."""
         return None
+
+
+def check_table(shown: str, found: Shape, wanted: Shape) -> None:
+    """Raise InputError for a table that is not of the topic, or not as a run would write it."""
+    how = "archive to a place of its own, or drop that table"
+    if found.topic_id is None:
+        raise InputError(f"{shown} was not made by seglog; {how}")
+    if found.topic_id != wanted.topic_id:
+        raise InputError(f"{shown} is of another topic, or of one that was deleted: its id is {found.topic_id}; {how}")
+    if found.partitioned_by != wanted.partitioned_by:
+        by = " and ".join(found.partitioned_by) or "nothing"
+        raise InputError(f"{shown} is partitioned by {by}; give the options that it was begun with")
+    for name, kind in wanted.columns.items():
+        if found.columns.get(name) != kind:
+            raise InputError(
+                f"{shown} has no column {name} of the type that this run would write; give the options that it was "
+                "begun with"
+            )
+
+
+def moved(shown: str) -> InputError:
+    """The error of a commit that another run's came before."""
+    return InputError(
+        f"another run has committed to {shown} meanwhile, so this one did not; let one run at a time archive there, "
+        "and start it again"
+    )
+
+
+def crowded(periods: Iterable[PeriodT], sizes: Iterable[int], file_bytes: int) -> list[PeriodT]:
+    """The partitions of a table that have too many small files, by the partition and size of each file."""
+    small = Counter(period for period, size in zip(periods, sizes, strict=True) if size < file_bytes // 8)
+    return [period for period, count in small.items() if count >= SMALL_FILES]

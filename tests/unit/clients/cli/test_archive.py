@@ -1,20 +1,42 @@
-"""``seglog archive``: a topic as Parquet without Spark."""
+"""``seglog archive``: a topic as a table without Spark."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from seglog import connect
 from seglog.cli import main
+from seglog.cli.exits import InputError
 from seglog.testing import Broker
+from seglog_spark.tables.manifest import load_whole
+from seglog_spark.tables.stores import Folder
 
 HOUR_MS = 3_600_000
 
 
+def parquet(out: Path) -> pa.Table:
+    return ds.dataset(out, format="parquet", partitioning="hive").to_table(columns=["partition", "offset", "month"])
+
+
+def delta(out: Path) -> pa.Table:
+    return DeltaTable(out).to_pyarrow_table()
+
+
+def iceberg(out: Path) -> pa.Table:
+    found = load_catalog("seglog", uri=f"sqlite:///{out}/_catalog.db").load_table(("seglog", "t")).scan().to_arrow()
+    return found.append_column("month", pc.strftime(found["timestamp"], "%Y-%m"))
+
+
+@pytest.mark.parametrize("read", [parquet, delta, iceberg])
 def test_it_continues_where_it_ended_and_files_are_by_period(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], read: Callable[[Path], pa.Table]
 ) -> None:
     out = tmp_path / "archive"
     with Broker() as broker, connect(broker.address) as client:
@@ -25,6 +47,7 @@ def test_it_continues_where_it_ended_and_files_are_by_period(
                 for number in range(count):
                     producer.send(b"%d" % number, partition=number % 2, timestamp=number * 400 * HOUR_MS)
             command = ["archive", "--topic", "t", "--out", str(out), "--partition-by", "month", "--json"]
+            command += ["--format", read.__name__]
             assert main(["--server", broker.address, *command]) == 0
             summary: dict[str, object] = json.loads(capsys.readouterr().out)
             return summary
@@ -32,6 +55,25 @@ def test_it_continues_where_it_ended_and_files_are_by_period(
         assert archived(6)["records"] == 6
         assert archived(0)["files"] == []
         assert archived(3)["partitions"] == {"0": [0, 5], "1": [0, 4]}
-    table = ds.dataset(out, format="parquet", partitioning="hive").to_table(columns=["partition", "offset", "month"])
+    table = read(out)
     assert table.num_rows == 9
     assert set(table.column("month").to_pylist()) == {"1970-01", "1970-02", "1970-03"}
+
+
+def test_a_format_is_kept_and_is_what_its_readers_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A format is kept, a catalog is for Iceberg alone, and what reads archives of Parquet does not take a table."""
+    out = str(tmp_path / "archive")
+    with Broker() as broker, connect(broker.address) as client:
+        client.create_topic("t")
+
+        def said(*words: str) -> str:
+            assert main(["--server", broker.address, *words, "--topic", "t", "--out", out]) != 0
+            return capsys.readouterr().err
+
+        assert "--catalog names a catalog of Iceberg tables: add --format iceberg" in said(
+            "archive", "--format", "delta", "--catalog", "x"
+        )
+        assert main(["--server", broker.address, "archive", "--topic", "t", "--out", out, "--format", "delta"]) == 0
+        assert "was begun with --format delta, and stays as it was begun" in said("archive")
+    with pytest.raises(InputError, match="is a table of Delta, which knows its files itself"):
+        load_whole(Folder(Path(out)))
