@@ -5,7 +5,7 @@ over all that allow. Super users, and what holds while rules are not in force, a
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
@@ -102,16 +102,11 @@ OPERATIONS: Final[Mapping[Kind, int]] = {
 }
 """The operations that there are with the resources of a kind, a bit for each number, as answers have them."""
 
-_ITSELF: Final[Mapping[Operation, frozenset[Operation]]] = {
-    operation: frozenset((operation, Operation.ALL)) for operation in Operation
+_IMPLYING: Final[Mapping[Operation, Collection[Operation]]] = {
+    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
+    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
 }
-_IMPLIED_BY: Final[Mapping[Operation, frozenset[Operation]]] = {
-    **_ITSELF,
-    Operation.DESCRIBE: _ITSELF[Operation.DESCRIBE]
-    | {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
-    Operation.DESCRIBE_CONFIGS: _ITSELF[Operation.DESCRIBE_CONFIGS] | {Operation.ALTER_CONFIGS},
-}
-"""The operations of rules that allow an operation; one that denies it names it, or ALL."""
+"""The operations whose permission is one for another, too; what denies that names it, or ALL."""
 
 
 class Rule(NamedTuple):
@@ -127,6 +122,10 @@ class Rule(NamedTuple):
     host: str
     operation: Operation
     permission: Permission
+
+    def is_for(self, name: str) -> bool:
+        """True if it is for the resource of its kind that has this name."""
+        return name.startswith(self.name) if self.pattern is PatternType.PREFIXED else self.name in (name, ANY_NAME)
 
     @property
     def shown_name(self) -> str:
@@ -186,37 +185,26 @@ class RuleFilter(NamedTuple):
 
     def has(self, rule: Rule) -> bool:
         """True if a rule is one of those asked for."""
+        is_match = self.pattern is PatternType.MATCH
         return (
             self.kind in (Kind.ANY, rule.kind)
-            and self.pattern in (PatternType.ANY, PatternType.MATCH, rule.pattern)
-            and (self.name is None or self._has_name(self.name, rule))
+            and (is_match or self.pattern in (PatternType.ANY, rule.pattern))
+            and (self.name is None or self.name == rule.name or (is_match and rule.is_for(self.name)))
             and (self.principal is None or self.principal == rule.principal)
             and (self.host is None or self.host == rule.host)
             and self.operation in (Operation.ANY, rule.operation)
             and self.permission in (Permission.ANY, rule.permission)
         )
 
-    def _has_name(self, name: str, rule: Rule) -> bool:
-        if self.pattern is not PatternType.MATCH:
-            return name == rule.name
-        return name.startswith(rule.name) if rule.pattern is PatternType.PREFIXED else rule.name in (name, ANY_NAME)
 
-
-def told(
-    made: Callable[[Kind, PatternType, str, str, str, Operation, Permission], RuleT],
-    kind: Any,
-    pattern: Any,
-    name: str,
-    principal: str,
-    host: str,
-    operation: Any,
-    permission: Any,
-) -> RuleT:
+def told(made: Callable[..., RuleT], *values: Any) -> RuleT:
     """The rule, or filter, that is told by numbers, as in Kafka's messages, or by names, as in files."""
+    kind, pattern, name, principal, host, operation, permission = values
     return made(Kind(kind), PatternType(pattern), name, principal, host, Operation(operation), Permission(permission))
 
 
 NO_RULE: Final = "no rule allows it"
+UNRULED: Final = "no rule is for the resource, and allow.everyone.if.no.acl.found is true"
 ABOVE_RULES: Final = "it is one of super.users, which no rule stops"
 """Reasons of decisions."""
 
@@ -288,15 +276,13 @@ class Rules:
         for pattern in self._patterns_for(kind, name):
             is_open = False
             for rule in _for_client(self._patterns[pattern], principal, host):
-                is_allow = rule.permission is Permission.ALLOW
-                if rule.operation in (_IMPLIED_BY if is_allow else _ITSELF)[operation]:
-                    if not is_allow:
-                        return Decision(is_allowed=False, why=rule)
-                    allow = allow or rule
+                is_named = rule.operation in (operation, Operation.ALL)
+                if rule.permission is Permission.ALLOW:
+                    allow = allow or (rule if is_named or rule.operation in _IMPLYING.get(operation, ()) else None)
+                elif is_named:
+                    return Decision(is_allowed=False, why=rule)
         if is_open:
-            return Decision(
-                is_allowed=True, why="no rule is for the resource, and allow.everyone.if.no.acl.found is true"
-            )
+            return Decision(is_allowed=True, why=UNRULED)
         return Decision(allow is not None, allow or NO_RULE)
 
     def decide_any(self, principal: str, host: str, operation: Operation, kind: Kind) -> bool:
@@ -306,7 +292,7 @@ class Rules:
         it covers whole. What ``decide`` says of ``ANY_RESOURCE`` comes before this.
         """
         every = _for_client(self._kinds.get(kind, {}), principal, host)
-        named = [rule for rule in every if rule.operation in _ITSELF[operation]]
+        named = [rule for rule in every if rule.operation in (operation, Operation.ALL)]
         allowed = {rule[:3] for rule in named if rule.permission is Permission.ALLOW}
         denied = {rule[:3] for rule in named if rule.permission is Permission.DENY}
         everything = kind, PatternType.LITERAL, ANY_NAME

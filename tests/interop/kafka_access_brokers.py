@@ -1,4 +1,4 @@
-"""A daemon and a Kafka with accounts, one of which administers."""
+"""A daemon with accounts, one of which administers."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -9,9 +9,8 @@ from seglog_broker.accounts.commands import locked_accounts
 from seglog_broker.security.credentials import ITERATIONS_MIN, from_password
 from seglog_broker.storage.directory.accounts import Change
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from tests.interop.kafka_access_cases import ADMIN, ANONYMOUS, Ports, kafka_settings, password
-from tests.interop.peer import Kafka, kafka_script
-from tests.processes import Daemon, daemon, free_port
+from tests.interop.kafka_access_cases import ADMIN, ANONYMOUS, Ports, password
+from tests.processes import Daemon, daemon
 
 MECHANISM: Final = "SCRAM-SHA-256"
 
@@ -30,12 +29,3 @@ def daemon_with(directory: Path, principals: Collection[str], *settings: str) ->
     with daemon(directory, *(flag for setting in told for flag in ("--set", setting))) as running:
         (ready,) = [event for event in running.logged if event["event"] == "broker_ready"]
         yield running, Ports(*(int(address.rsplit(":", 1)[1]) for address in ready["kafka"].split(",")))
-
-
-@contextmanager
-def kafka_with(folder: Path, *settings: str) -> Iterator[Ports]:
-    """A Kafka with accounts of all principals."""
-    kafka = Kafka(kafka_script(), folder)
-    ports = Ports(kafka.port, free_port())
-    with kafka.running(*kafka_settings(ports, kafka.port + 1), *settings):
-        yield ports

@@ -7,20 +7,20 @@ what is answered, and to whom. Of an answer those fields are kept that tell what
 import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import Request, messages
-from seglog_protocol.kafka.definitions import Definition, StructDefinition, definition
 from seglog_protocol.kafka.error_codes import ErrorCode
 from tests.interop.kafka_access_rules import DESCRIBED, EVERYBODY, PRINCIPALS, WITHOUT_CLUSTER, Rule
 from tests.interop.kafka_cases import UNKNOWN_ID, Fields, create_topics, replaced, rewrite, topic_ids
 from tests.interop.kafka_group_cases import await_coordinator
 from tests.interop.kafka_wire import Plain, Wire, plain, request
 from tests.interop.peer import Kafka, kafka_script
-from tests.processes import free_port
+from tests.processes import free_port, wait_until
 
 ANSWERS: Final = Path(__file__).with_name("kafka_access_answers.json")
 
@@ -357,28 +357,20 @@ class Stage:
 
     def ask(self, api: str, version: int, **fields: Plain) -> Plain:
         """An answer to the administrator."""
-        asked = pruned(api, version, replaced(fields, self.known))
-        return plain(self._admin.ask(request(api, asked), version))
-
-    def _until(self, is_so: Callable[[], object], what: str) -> None:
-        for _ in range(3000):
-            if is_so():
-                return
-            time.sleep(0.02)
-        raise AssertionError(f"waited in vain for {what}")
+        return plain(self._admin.ask(request(api, replaced(fields, self.known)), version))
 
     def build(self, principals: Mapping[str, list[Rule]]) -> None:
         """Make topics, groups, transactions and rules."""
         self._keep_topics()
         await_coordinator(self._admin)
         for id_ in ("tx", "other-tx", "tx-open"):
-            self._until(partial(self._begin, id_), f"the producer of {id_}")
+            wait_until(partial(self._begin, id_), f"the producer of {id_}")
         self._open_transaction()
         for group, api, topics in _MEMBERS:
             self._beat(group, api, topics)
         for group in ("workers-share-empty", "others-share-empty"):
             self._beat(group, "ShareGroupHeartbeat", ["orders", "bills"])
-            self._until(partial(self._has_assignment, group), f"the share partitions of {group}")
+            wait_until(partial(self._has_assignment, group), f"the share partitions of {group}")
             self.ask("ShareGroupHeartbeat", 1, group_id=group, member_id=_MEMBER, member_epoch=-1)
         self._make_rules(principals)
         self._settle()
@@ -396,7 +388,7 @@ class Stage:
             create_topics(self._admin, missing)
         for name in before.keys() - set(PRESENT):
             self.ask("DeleteTopics", 6, topics=[{"name": name}], timeout_ms=30_000)
-        self._until(lambda: there().keys() == set(PRESENT), "topics")
+        wait_until(lambda: there().keys() == set(PRESENT), "topics")
         ids = there()
         self.known = {f"{{id of {name}}}": ids.get(name, UNKNOWN_ID) for name in (*PRESENT, "nope")}
 
@@ -436,7 +428,7 @@ class Stage:
             assert not any(result["error_code"] for result in made["results"]), made
             total += len(set(rules))
         every = {**_filter(None, None), "resource_type_filter": 1, "pattern_type_filter": 1}
-        self._until(lambda: _count(self.ask("DescribeAcls", 3, **every)) == total, "rules")
+        wait_until(lambda: _count(self.ask("DescribeAcls", 3, **every)) == total, "rules")
 
     def prepare(self) -> None:
         """Put back what requests of one principal have changed, and keep members alive."""
@@ -454,14 +446,14 @@ class Stage:
         refused = {topic["name"] for topic in answer["topics"] if topic["error_code"] in REFUSALS}
         wanted = {"auto", "auto-too"} - refused
         if wanted:
-            self._until(lambda: wanted <= topic_ids(self._admin).keys(), "topics that were asked for")
+            wait_until(lambda: wanted <= topic_ids(self._admin).keys(), "topics that were asked for")
             self._keep_topics()
 
     def after_deletion(self, answer: Plain) -> None:
         """Make topics again that were deleted."""
         gone = {self.known[f"{{id of {topic['name']}}}"] for topic in answer["responses"] if not topic["error_code"]}
         if gone:
-            self._until(lambda: not gone & set(topic_ids(self._admin).values()), "the end of topics")
+            wait_until(lambda: not gone & set(topic_ids(self._admin).values()), "the end of topics")
             self._keep_topics()
 
 
@@ -521,32 +513,6 @@ def _is_kept(field: str, value: Plain) -> bool:
     )
 
 
-def pruned(api: str, version: int, fields: Fields) -> dict[str, Plain]:
-    """Those of the fields of a request that it has in a version."""
-    message = definition(f"{api}Request")
-    return _pruned(message, message.struct, version, fields)
-
-
-_OF_SOME: Final = ("name", "topic_id", "config_operation", "subscribed_topic_names")
-"""Fields that are given to requests of a kind, of which not all have them in any version."""
-
-
-def _pruned(message: Definition, struct: StructDefinition, version: int, fields: Fields) -> dict[str, Plain]:
-    known = {field.name: field for field in struct.fields}
-    assert fields.keys() - known.keys() <= set(_OF_SOME), (struct.name, fields)
-    found = {}
-    for name, value in fields.items():
-        if name in known and version in known[name].versions:
-            inner = message.structs.get(known[name].type.removeprefix("[]"))
-            if inner is None or value is None:
-                found[name] = value
-            elif isinstance(value, list):
-                found[name] = [_pruned(message, inner, version, item) for item in value]
-            else:
-                found[name] = _pruned(message, inner, version, value)
-    return found
-
-
 ASKED: Final = tuple(
     asked
     for asks in (
@@ -578,8 +544,7 @@ def answers(
                     if apis and asked.api not in apis:
                         continue
                     for version in asked.versions:
-                        fields = pruned(asked.api, version, replaced(asked.fields, stage.known))
-                        answer = _answer(wire, request(asked.api, fields), version)
+                        answer = _answer(wire, request(asked.api, replaced(asked.fields, stage.known)), version)
                         names = {id_: name[7:-1] for name, id_ in stage.known.items()}
                         said: Plain = "closed" if answer is None else kept_of(answer, names)
                         if asked.api in _FLOWING and "responses" in said:
@@ -627,12 +592,19 @@ def captured(folder: Path) -> dict[str, Any]:
     """What a real Kafka says whose data are below ``folder``."""
     found: dict[str, Any] = {}
     for title, principals, settings in RUNS:
-        kafka = Kafka(kafka_script(), folder / f"kafka{len(found)}")
-        ports = Ports(kafka.port, free_port())
-        with kafka.running(*kafka_settings(ports, kafka.port + 1), *settings):
+        with kafka_with(folder / f"kafka{len(found)}", *settings) as ports:
             answered = answers(ports, principals, settle=lambda: time.sleep(1))
         found |= {f"{title}{name}": grouped(by_principal) for name, by_principal in answered.items()}
     return found
+
+
+@contextmanager
+def kafka_with(folder: Path, *settings: str) -> Iterator[Ports]:
+    """A Kafka with accounts of all principals."""
+    kafka = Kafka(kafka_script(), folder)
+    ports = Ports(kafka.port, free_port())
+    with kafka.running(*kafka_settings(ports, kafka.port + 1), *settings):
+        yield ports
 
 
 def kafka_settings(ports: Ports, controller: int) -> list[str]:

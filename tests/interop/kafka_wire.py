@@ -4,7 +4,7 @@ import socket
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from seglog_protocol.kafka import Malformed, Request, Response, Struct, messages, read_response, write_request
 from seglog_protocol.kafka.definitions import Definition, Field, StructDefinition, definition
@@ -99,6 +99,10 @@ def read_exactly(sock: socket.socket, size: int) -> bytes:
     return bytes(found)
 
 
+_OF_SOME: Final = frozenset({"name", "topic_id", "config_operation", "subscribed_topic_names"})
+"""Fields that may be given to structs of a kind, of which not all have them."""
+
+
 def plain(value: object) -> Plain:
     """A struct as plain data."""
     match value:
@@ -120,8 +124,8 @@ def request(name: str, fields: Mapping[str, Plain]) -> Request:
 
 def _values(message: Definition, struct_: StructDefinition, given: Mapping[str, Plain]) -> dict[str, Any]:
     known = {field.name: field for field in struct_.fields}
-    assert given.keys() <= known.keys(), given
-    return {name: _value(message, known[name], value) for name, value in given.items()}
+    assert given.keys() - known.keys() <= _OF_SOME, given
+    return {name: _value(message, known[name], value) for name, value in given.items() if name in known}
 
 
 def _value(message: Definition, field: Field, value: Plain) -> object:

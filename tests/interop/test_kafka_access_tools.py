@@ -13,8 +13,8 @@ import confluent_kafka as confluent
 import pytest
 from confluent_kafka import admin
 
-from tests.interop.kafka_access_brokers import daemon_with, kafka_with
-from tests.interop.kafka_access_cases import ADMIN, SETTINGS, password
+from tests.interop.kafka_access_brokers import daemon_with
+from tests.interop.kafka_access_cases import ADMIN, SETTINGS, kafka_with, password
 from tests.interop.kafka_tools import Tools
 
 pytestmark = [pytest.mark.timeout(1800)]

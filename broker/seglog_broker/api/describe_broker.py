@@ -100,20 +100,11 @@ class BrokerDescriber:
         authority = self._authority
         is_told = authority.administers(principal) and not authority.is_enforced
         refused = authority.refused_if_enforced()[:REFUSED_MAX] if is_told else []
-        return AccessDescription(
-            authority.is_enforced,
-            len(authority.rules),
-            [
-                RefusedAccess(
-                    _shortened(use.principal),
-                    use.operation.name,
-                    use.kind.name,
-                    ANY_NAME if use.name is None else _shortened(use.name),
-                    at,
-                )
-                for use, at in refused
-            ],
-        )
+        told = [
+            RefusedAccess(_shortened(principal), operation.name, kind.name, _shortened(name or ANY_NAME), at)
+            for (principal, operation, kind, name), at in refused
+        ]
+        return AccessDescription(authority.is_enforced, len(authority.rules), told)
 
 
 def _look(config: BrokerConfig) -> list[str]:

@@ -277,10 +277,6 @@ class Session:
         """``allows`` of what is not asked for but shown or left out: nothing is noted."""
         return self._authority.decided((self.principal, self._host, operation, kind, name))
 
-    def sees_topics(self) -> Callable[[str], bool]:
-        """True of the topics that the client may describe, also when its connection has ended."""
-        return partial(self._authority.allows, self.principal, self._host, Operation.DESCRIBE, Kind.TOPIC)
-
     def operations(self, kind: Kind, name: str) -> int:
         """The operations that the client may do with a resource, a bit for each of Kafka's numbers; none is kept."""
         decide, bits = partial(self._authority.allows, self.principal, self._host), OPERATIONS[kind]
@@ -337,7 +333,7 @@ class Session:
                 host=self._host,
                 operation=use.operation.name,
                 resource=use.kind.name,
-                name=ANY_NAME if use.name is None else use.name,
+                name=use.name or ANY_NAME,
                 rule=str(self._authority.decide(*asked).why),
                 repeated=repeated,
             )

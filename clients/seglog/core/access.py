@@ -15,11 +15,8 @@ SWITCH: Final = "authorizer.class.name"
 
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
-EVERY_BROKER: Final = ""
-"""The name of the settings of all brokers."""
-
 _ACLS, _QUOTAS, _CONFIGS = 3, 1, 1  # versions
-_BROKER: Final = 4  # among what has a configuration
+_BROKER, _EVERY = 4, ""  # among what has a configuration, and the name of all of them
 _PER_REQUEST: Final = 1_000
 
 
@@ -57,7 +54,7 @@ def enforce_rules(*, is_on: bool) -> Conversation[None]:
     """Put rules in force from now on, also over restarts, or go back to what the broker's file says."""
     cls = messages.IncrementalAlterConfigsRequest
     config = cls.AlterableConfig(name=SWITCH, config_operation=not is_on, value=AUTHORIZER if is_on else None)
-    resource = cls.AlterConfigsResource(resource_type=_BROKER, resource_name=EVERY_BROKER, configs=[config])
+    resource = cls.AlterConfigsResource(resource_type=_BROKER, resource_name=_EVERY, configs=[config])
     response = yield from ask_kafka(cls(resources=[resource]), _CONFIGS)
     for result in response.responses:
         check_kafka(result.error_code, result.error_message, f"the broker's {SWITCH}", key=SWITCH)

@@ -375,12 +375,11 @@ class ProduceTemplate(Template):
     def _is_allowed(self) -> bool:
         """True if rules, which have changed, let the client write as before; what they refuse is answered in full."""
         sees, id_ = self._context.session.sees, self._transactional_id
-        if not sees(Operation.WRITE, Kind.TOPIC, self._name):
-            return False
-        if id_ is not None and not sees(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_):
-            return False
-        self._epoch = self._context.broker.authority.epoch
-        return True
+        is_allowed = sees(Operation.WRITE, Kind.TOPIC, self._name)
+        is_allowed = is_allowed and (id_ is None or sees(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_))
+        if is_allowed:
+            self._epoch = self._context.broker.authority.epoch
+        return is_allowed
 
     def answer(self, correlation_id: int, indexes: list[int], outcomes: list[AppendOutcome]) -> Buffer:
         """The frame of the response to a request that appended to the partitions ``indexes``."""

@@ -41,10 +41,8 @@ def is_barred(context: RequestContext, request: messages.ProduceRequest) -> bool
     id_ = request.transactional_id
     if id_ is None or context.session.sees(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_):
         return False
-    batches = (item.records for topic in request.topic_data for item in topic.partition_data)
-    if not _has_transactional(records for records in batches if records is not None):
-        return False
-    return not context.session.allows(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_)
+    batches = (item.records or memoryview(b"") for topic in request.topic_data for item in topic.partition_data)
+    return _has_transactional(batches) and not context.session.allows(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_)
 
 
 def batches_of(context: RequestContext, request: messages.ProduceRequest) -> list[Batch]:

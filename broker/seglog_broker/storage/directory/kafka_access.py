@@ -54,13 +54,12 @@ NO_ACCESS: Final = Access()
 def possible_access(metadata: KafkaMetadata, problems: list[str]) -> Access:
     """The permissions and quotas of a metadata log that are possible here; ``problems`` names the others."""
     quotas = [Quota(entity, key, value) for entity, values in metadata.quotas.items() for key, value in values.items()]
-    impossible = {rule: why for rule in metadata.rules if (why := why_not_kept(rule)) is not None}
-    unusable = {quota: why for quota in quotas if (why := _why_impossible(quota)) is not None}
+    impossible = {each: why for each in metadata.rules if (why := why_not_kept(each)) is not None}
+    unusable = {each: why for each in quotas if (why := _why_impossible(each)) is not None}
     for what, found in (("permission", impossible), ("quota", unusable)):
         if found:
             one, why = next(iter(found.items()))
-            verb, like = ("is", "") if len(found) == 1 else ("are", "such as ")
-            problems.append(f"{counted(len(found), what)} of Kafka's {verb} not possible here: {like}{one}: {why}")
+            problems.append(f"{counted(len(found), what)} of Kafka's cannot be taken over, such as {one}: {why}")
     return Access(frozenset(metadata.rules) - impossible.keys(), frozenset(quotas) - unusable.keys())
 
 

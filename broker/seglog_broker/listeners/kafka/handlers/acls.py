@@ -28,11 +28,8 @@ async def describe_acls(context: RequestContext, request: messages.DescribeAclsR
         async for rule in in_turns(context, await context.broker.access.describe(rule_of(RuleFilter, request))):
             _reserve(context, rule)
             kind, pattern, name = key = rule[:3]
-            if key not in resources:
-                resources[key] = _Described.DescribeAclsResource(
-                    resource_type=kind, resource_name=name, pattern_type=pattern, acls=[]
-                )
-            resources[key].acls.append(with_rule(_Described.AclDescription, rule))
+            made = _Described.DescribeAclsResource(resource_type=kind, resource_name=name, pattern_type=pattern)
+            resources.setdefault(key, made).acls.append(with_rule(_Described.AclDescription, rule))
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         response.error_code, response.error_message = failure_of(error, "DescribeAcls")
         return response

@@ -47,6 +47,7 @@ ShareGroupHeartbeat
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -291,7 +292,7 @@ async def consumer_group_heartbeat(
                 client_id=context.client_id or "",
                 client_host=context.client_address,
             ),
-            context.session.sees_topics(),
+            partial(context.session.sees, Operation.DESCRIBE, Kind.TOPIC),
         )
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         code, why = group_failure(error, "ConsumerGroupHeartbeat")

@@ -235,7 +235,8 @@ async def describe_topic_partitions(
             continue
         if not _is_shown(context, name):
             if named:
-                hidden.append(_hidden(name))
+                code, nothing = ErrorCode.TOPIC_AUTHORIZATION_FAILED, cluster.AUTHORIZED_OPERATIONS_NOT_ASKED
+                hidden.append(_DescribedTopic(error_code=code, name=name, topic_authorized_operations=nothing))
             continue
         if not room:
             response.next_cursor = _cursor(name, 0)
@@ -254,12 +255,6 @@ async def describe_topic_partitions(
             break
     response.topics += hidden
     return response
-
-
-def _hidden(name: str) -> _DescribedTopic:
-    nothing = cluster.AUTHORIZED_OPERATIONS_NOT_ASKED
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return _DescribedTopic(error_code=code, name=name, topic_authorized_operations=nothing)
 
 
 def _undescribed(context: RequestContext, name: str) -> _DescribedTopic:
