@@ -5,6 +5,7 @@ Where files are made is given: in tasks of Spark (``archive``), or in this proce
 
 import json
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
@@ -30,6 +31,7 @@ from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
 from seglog_spark.filters import Wanted
 from seglog_spark.group_progress import GroupProgress
 from seglog_spark.jobs.common import open_client, print_result, store_of
+from seglog_spark.jobs.estimate import pieces_of, sentence
 from seglog_spark.jobs.progress import Measure, Progress
 from seglog_spark.offsets import OffsetRange, TopicPartition, to_spark
 from seglog_spark.options import Subscribe, parse_read_options
@@ -39,7 +41,7 @@ from seglog_spark.reading import RangeReader
 from seglog_spark.servers import Server, server_of
 from seglog_spark.tables.manifest import ArchivedFile, Format, Layout, Manifest, load, save
 from seglog_spark.tables.parquet_files import SCHEMA, find_file, write_file
-from seglog_spark.tables.periods import find_by_period, remove_notes, write_by_period
+from seglog_spark.tables.periods import find_by_period, range_bytes, remove_notes, write_by_period
 from seglog_spark.tables.stores import Check, Store
 from seglog_spark.tables.targets import ParquetFiles, Target
 
@@ -73,11 +75,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Plans the next part of a topic, in ranges of at most ``file_bytes``."""
+    """Plans the next part of a topic, in ranges of at most ``range_bytes``."""
 
     server: Server
     topic: str
-    file_bytes: int
+    range_bytes: int
     accept_loss: bool = False
 
     def next_ranges(self, log: Log, manifest: Manifest) -> list[OffsetRange]:
@@ -93,7 +95,7 @@ class Plan:
             "assign": json.dumps({self.topic: [p.partition for p in wanted]}),
             "startingOffsets": json.dumps(to_spark(starts)),
         }
-        read = replace(parse_read_options(options, "batch"), target_task_bytes=self.file_bytes)
+        read = replace(parse_read_options(options, "batch"), target_task_bytes=self.range_bytes)
         ranges = plan_batch(log, read, Wanted())
         first = {r.partition: r.start for r in reversed(ranges)}
         # Offsets that are gone are a gap in the first file, so that the files leave no gap between them.
@@ -185,6 +187,8 @@ class ArchiveTask:
     accept_loss: bool
     layout: Layout = None
     table_format: Format = "parquet"
+    rows_max: int = sys.maxsize
+    """Of a file by period, so that it has no more than its size of the log."""
 
     def __call__(self, r: OffsetRange, seen: Callable[[pa.RecordBatch], object] = id) -> list[ArchivedFile]:
         """The files of a range, written now unless a killed run has written them.
@@ -204,7 +208,9 @@ class ArchiveTask:
         )
         batches = _shown(reader.read(r), seen)
         if self.layout is not None:
-            return write_by_period(self.store, self.layout, r, batches, self.compression, met, self.table_format)
+            return write_by_period(
+                self.store, self.layout, r, batches, self.compression, met, self.table_format, self.rows_max
+            )
         return [write_file(self.store, r, batches, self.compression, met)]
 
     def _find(self, r: OffsetRange) -> list[ArchivedFile]:
@@ -238,6 +244,8 @@ def run(options: Options, executor: Callable[[Options, Progress], Executor]) -> 
         is_new = load(store) is None and any(place.latest > place.earliest for place in client.offsets(topic.name))
         if options.follow or is_new:
             runner.start()  # first: if it fails, the folder is not claimed for an archive
+        if is_new and (pieces := pieces_of(client, topic.name)):
+            progress.say(sentence(_layout(options), pieces, *_sizes(options)))
         place = Place(store, _target(options, store, topic), stack.enter_context(store.claimed()))
         before = load(store) or _empty(options, topic)
 
@@ -266,7 +274,7 @@ def _target(options: Options, store: Store, topic: TopicDescription) -> Target:
     if options.catalog is not None and options.format != "iceberg":
         raise UsageError("--catalog names a catalog of Iceberg tables: add --format iceberg")
     if options.format == "parquet":
-        return ParquetFiles()
+        return ParquetFiles(store)
     if error := missing(f"--format {options.format}", options.format):
         raise InputError(str(error))
     file_bytes = options.target_file_mb * 1024 * 1024
@@ -277,6 +285,12 @@ def _target(options: Options, store: Store, topic: TopicDescription) -> Target:
     from seglog_spark.tables.iceberg import Iceberg  # noqa: PLC0415 - comes with an extra
 
     return Iceberg(store, topic.name, topic.id, _layout(options), options.catalog, file_bytes)
+
+
+def _sizes(options: Options) -> tuple[int, int]:
+    """Bytes of log that make a file, and a range."""
+    file_bytes = options.target_file_mb * 1024 * 1024
+    return file_bytes, file_bytes if options.partition_by is None else range_bytes(file_bytes)
 
 
 def _layout(options: Options) -> Layout:
@@ -297,8 +311,8 @@ def _round(
     topic, layout = client.describe_topic(options.topic), _layout(options)
     manifest = load(place.store) or _empty(options, topic)
     check_same(manifest, topic, Catalog(client), place.store.place, layout, options.format)
-    file_bytes = options.target_file_mb * 1024 * 1024
-    plan = Plan(server_of(options), topic.name, file_bytes, options.accept_loss)
+    file_bytes, most = _sizes(options)
+    plan = Plan(server_of(options), topic.name, most, options.accept_loss)
     task = ArchiveTask(
         server_of(options),
         place.store,
@@ -307,6 +321,7 @@ def _round(
         options.accept_loss,
         layout,
         options.format,
+        max(1, file_bytes * sum(p.latest - p.earliest for p in client.offsets(topic.name)) // max(1, topic.size)),
     )
     if manifest.planned:
         progress.say(f"first {count_of(len(manifest.planned), 'range')} that an earlier run did not finish")
@@ -317,9 +332,9 @@ def _round(
         return runner.run(ranges, task, measure=_measured)
 
     files = archive(plan, Catalog(client, durable_only=options.durable_only), manifest, place, execute)
-    if files and (sentence := place.target.tidy()) is not None and sentence not in said:
-        said.add(sentence)
-        progress.say(sentence)
+    if files and (hint := place.target.tidy()) is not None and not said:
+        said.add(hint)
+        progress.say(hint)
     if group is not None:
         now = load(place.store) or manifest
         ends = {TopicPartition(now.topic, number): end for number, (_, end) in now.partitions.items()}

@@ -138,18 +138,21 @@ def file_name(r: OffsetRange) -> str:
     return f"{r.topic}-{r.partition}/{_span(r)}"
 
 
-def period_name(r: OffsetRange, layout: str, period: str, table_format: Format = "parquet") -> str:
-    """The name of the file with a range's records of a period, such as ``2019-01`` of "month", or of NO_DATE.
+def period_name(
+    r: OffsetRange, layout: str, period: str, number: int | None = None, table_format: Format = "parquet"
+) -> str:
+    """The name of a file with a range's records of a period, such as ``2019-01`` of "month", or of NO_DATE.
 
-    Readers of tables take no columns from folders but those that the table is partitioned by, and some stop at others.
+    ``number`` is its place among several. Readers of tables take no columns from folders but those that the table is
+    partitioned by, and some stop at others.
     """
     if table_format != "parquet":
-        return f"{layout}={period}/{r.topic}-{r.partition}-{_span(r)}"
-    return f"topic={r.topic}/{layout}={period}/partition={r.partition}/{_span(r)}"
+        return f"{layout}={period}/{r.topic}-{r.partition}-{_span(r, number)}"
+    return f"topic={r.topic}/{layout}={period}/partition={r.partition}/{_span(r, number)}"
 
 
-def _span(r: OffsetRange) -> str:
-    return f"{r.start:020d}-{r.end:020d}.parquet"
+def _span(r: OffsetRange, number: int | None = None) -> str:
+    return f"{r.start:020d}-{r.end:020d}{'' if number is None else f'-{number:05d}'}.parquet"
 
 
 def load(store: Store) -> Manifest | None:

@@ -8,10 +8,13 @@ has other periods.
 """
 
 import json
+import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +29,15 @@ from seglog_spark.tables.stores import Store
 BEGUN: Final = "_begun"
 """The folder of the notes. A note is of no use once the manifest has the files."""
 
-_UNITS: Final = {"year": "Y", "month": "M", "date": "D", "hour": "h"}
-"""Layout -> numpy's unit of a period."""
+UNITS: Final = {"year": "Y", "month": "M", "date": "D", "hour": "h"}
+"""Layout -> numpy's unit of a period, from coarse to fine."""
 
 _FIRST, _END = (np.datetime64(text, "us").astype(np.int64) for text in ("0001-01-01", "10000-01-01"))
 _NEVER: Final = np.iinfo(np.int64).min
+_RANGE_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
+_SPOOLS: Final = 32
+"""Into which the room on the disk is divided: some tasks at once, each with a spool somewhat larger than its range."""
+
 _MERGED_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -42,24 +49,27 @@ def write_by_period(
     compression: str,
     met: Iterable[ConsumerGap] = (),
     table_format: Format = "parquet",
+    rows_max: int = sys.maxsize,
 ) -> list[ArchivedFile]:
     """Write all records of ``r`` to files by period; the first file has the gaps. One file if there is no record.
+
+    A period of more than ``rows_max`` records has several files of equal numbers of records, in order.
 
     Otherwise as ``write_file``.
     """
     facts = Facts(r)
-    with _Spool(_UNITS[layout]) as spool:
+    with _Spool(UNITS[layout]) as spool:
         for group in grouped(batches):
             facts.add(group)
             spool.add(group)
         whole = facts.file(met)
-        periods = spool.periods() or [_NEVER]
-        names = [period_name(r, layout, shown(period, layout), table_format) for period in periods]
+        pieces = [piece for period in spool.periods() or [_NEVER] for piece in spool.pieces(period, rows_max)]
+        names = [period_name(r, layout, shown(piece.period, layout), piece.number, table_format) for piece in pieces]
         _begin(store, r, names)
         parts = [Part(names[0], whole.missing, whole.gaps), *(Part(name, 0, ()) for name in names[1:])]
         return [
-            write_file(store, r, spool.read(period), compression, part=part)
-            for period, part in zip(periods, parts, strict=True)
+            write_file(store, r, spool.read(piece), compression, part=part)
+            for piece, part in zip(pieces, parts, strict=True)
         ]
 
 
@@ -107,7 +117,7 @@ def periods_of(timestamps: pa.ChunkedArray, unit: str) -> npt.NDArray[np.int64]:
 
 def shown(period: int, layout: str) -> str:
     """The period in a folder's name, such as ``2019``, ``2019-01``, ``2019-01-01`` or ``2019-01-01T05``."""
-    return NO_DATE if period == _NEVER else str(np.array(period).astype(f"datetime64[{_UNITS[layout]}]"))
+    return NO_DATE if period == _NEVER else str(np.array(period).astype(f"datetime64[{UNITS[layout]}]"))
 
 
 def _note(r: OffsetRange) -> str:
@@ -129,6 +139,20 @@ def _begin(store: Store, r: OffsetRange, names: list[str]) -> None:
     store.write(_note(r), json.dumps(names).encode())
 
 
+def range_bytes(file_bytes: int) -> int:
+    """The bytes of log of a range, at most, so that a period has few files; bounded by room in TMPDIR for spools."""
+    return max(file_bytes, min(_RANGE_BYTES_MAX, shutil.disk_usage(tempfile.gettempdir()).free // _SPOOLS))
+
+
+class _Piece(NamedTuple):
+    """The records [``start``, ``stop``) of a period; ``number`` is None if that is all of it."""
+
+    period: int
+    number: int | None
+    start: int
+    stop: int
+
+
 class _Spool(ExitStack):
     """A temporary file of records, each batch of one period, in numpy's ``unit``."""
 
@@ -136,8 +160,8 @@ class _Spool(ExitStack):
         super().__init__()
         self._unit = unit
         self._file = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the rest
-        self._writer = pa.ipc.new_file(self._file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4"))
-        self._batches: dict[int, list[int]] = {}
+        self._writer = pa.ipc.new_file(self._file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+        self._batches: dict[int, list[tuple[int, int]]] = {}  # numbers of batches and their rows, by period
         self._count = 0
         self._reader: Any = None
 
@@ -150,7 +174,7 @@ class _Spool(ExitStack):
         for period, begin, end in zip(values.tolist(), begins, [*begins[1:], len(periods)], strict=True):
             for batch in ordered.slice(begin, end - begin).to_batches():
                 self._writer.write_batch(batch)
-                self._batches.setdefault(period, []).append(self._count)
+                self._batches.setdefault(period, []).append((self._count, batch.num_rows))
                 self._count += 1
 
     def periods(self) -> list[int]:
@@ -160,6 +184,18 @@ class _Spool(ExitStack):
         self._reader = self.enter_context(pa.ipc.open_file(self._file))
         return sorted(self._batches)
 
-    def read(self, period: int) -> Iterator[pa.RecordBatch]:
-        """The records of a period, in the order added."""
-        return map(self._reader.get_batch, self._batches.get(period, ()))
+    def pieces(self, period: int, rows_max: int) -> list[_Piece]:
+        """A period in pieces of at most ``rows_max`` records."""
+        rows = sum(rows for _, rows in self._batches.get(period, ()))
+        count = max(1, -(-rows // rows_max))
+        edges = [rows * number // count for number in range(count + 1)]
+        return [_Piece(period, n if count > 1 else None, *edge) for n, edge in enumerate(pairwise(edges))]
+
+    def read(self, piece: _Piece) -> Iterator[pa.RecordBatch]:
+        """The records of a piece, in the order added."""
+        position = 0
+        for number, rows in self._batches.get(piece.period, ()):
+            start, stop = max(0, piece.start - position), min(rows, piece.stop - position)
+            if start < stop:
+                yield self._reader.get_batch(number).slice(start, stop - start)
+            position += rows

@@ -2,10 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from seglog.cli.exits import InputError
-from seglog_spark.tables.manifest import ArchivedFile
+from seglog.cli.figures import bytes_text
+from seglog_spark.tables.manifest import ArchivedFile, load
+from seglog_spark.tables.stores import Store
+
+SMALL_BYTES: Final = 16 * 1024 * 1024
+"""Of a file: readers spend more time on opening smaller ones than on reading them."""
 
 SMALL_FILES: Final = 20
 """So many files of less than an eighth of the size that was asked for are too many in one partition of a table."""
@@ -40,8 +46,15 @@ class Target(Protocol):
         """
 
 
+_FILES_MIN: Final = 100
+"""So few are quick to read, whatever their size."""
+
+
+@dataclass(frozen=True, slots=True)
 class ParquetFiles:
     """Plain Parquet files: those count that the manifest names, so saving that is the commit."""
+
+    store: Store
 
     def ends(self) -> None:
         """Implements ``Target``."""
@@ -50,8 +63,17 @@ class ParquetFiles:
         """Implements ``Target``."""
 
     def tidy(self) -> str | None:
-        """Implements ``Target``."""
-        return None
+        """Implements ``Target``: nothing puts these together, but another archive, or a copy for readers, can."""
+        manifest = load(self.store)
+        sizes = [found.size for found in manifest.files] if manifest is not None else []
+        if len(sizes) < _FILES_MIN or sum(sizes) >= len(sizes) * SMALL_BYTES:
+            return None
+        place, average = self.store.place, bytes_text(sum(sizes) / len(sizes))
+        return (
+            f"the {len(sizes):,} files in {place} have {average} on average, slow to read: fewer come of a new "
+            f'archive with a coarser --partition-by or a longer --trigger, or of a copy for readers: duckdb -c "copy '
+            f"(from read_parquet('{place}/**/*.parquet')) to 'one.parquet'\""
+        )
 
 
 def check_table(shown: str, found: Shape, wanted: Shape) -> None:

@@ -235,6 +235,31 @@ def test_dates_are_those_of_utc_and_what_is_no_date_has_none() -> None:
     assert shown(int(np.datetime64("2024-02-29").astype("int64")), "date") == "2024-02-29"
 
 
+@pytest.mark.parametrize(
+    ("layout", "folders"),
+    [("year", {"2018", "2019"}), ("month", {"2018-12", "2019-01"}), ("hour", {"2018-12-31T23", "2019-01-01T00"})],
+)
+def test_a_period_is_a_year_a_month_or_an_hour(tmp_path: Path, layout: str, folders: set[str]) -> None:
+    new_year_us = CHRISTMAS_US + 7 * DAY_US
+    records = timed(batches(SPAN, (), rows_max=7), lambda offset: new_year_us - offset % 2)
+    written = write_by_period(Folder(tmp_path), layout, SPAN, records, "zstd")
+    assert {found.path.split("/")[1] for found in written} == {f"{layout}={period}" for period in folders}
+
+
+def test_a_period_of_many_records_has_several_files_in_order(tmp_path: Path) -> None:
+    store = Folder(tmp_path)
+    written = write_by_period(store, "year", SPAN, batches(SPAN, (), rows_max=7), "zstd", rows_max=15)
+    assert [found.path.rpartition("/")[2] for found in written] == [
+        f"00000000000000000100-00000000000000000140-{number:05d}.parquet" for number in range(3)
+    ]
+    assert [found.records for found in written] == [13, 13, 14]
+    offsets = [row["offset"] for found in written for row in in_rows(read_file(store, found.path, ["offset"], 0, 999))]
+    assert offsets == list(range(100, 140))
+    assert find_by_period(store, SPAN) == written
+    read = in_rows(read_merged(store, written, ["offset"], 0, 999))
+    assert [row["offset"] for row in read] == offsets
+
+
 def test_a_range_without_a_record_has_one_file_that_says_so(tmp_path: Path) -> None:
     (written,) = write_by_period(Folder(tmp_path), "date", SPAN, [], "zstd", [ConsumerGap("t", 1, 0, 500, "expired")])
     assert (written.records, written.missing, written.gaps) == (0, 40, (FileGap(100, 140, "expired"),))
@@ -533,7 +558,7 @@ def test_gaps_stand_in_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         PLAN,
         log(a_0=8),
         Manifest("a", "id"),
-        Place(Folder(tmp_path), ParquetFiles()),
+        Place(Folder(tmp_path), ParquetFiles(Folder(tmp_path))),
         lambda ranges: [make(r) for r in ranges],
     )
     made = load(Folder(tmp_path))
@@ -599,7 +624,7 @@ def test_a_run_that_is_killed_at_any_step(
 
     def target_in(store: Folder) -> Target:
         if table_format == "parquet":
-            return ParquetFiles()
+            return ParquetFiles(store)
         return Delta(store, "a", "id", layout) if table_format == "delta" else Iceberg(store, "a", "id", layout)
 
     def run(folder: Path, source: FakeLog, last_step: int) -> bool:
