@@ -8,23 +8,16 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+import seglog
 from benchmarks.batches import batch_of
-from benchmarks.harness import MB, Bench, Benchmark, Goal, Row, latency_rows
-from benchmarks.kafka_door import daemon_with_door
-from benchmarks.processes import answer_of, worker
-from benchmarks.raw_client import append_frame, connect, encode, exchange_seconds, open_socket
-from seglog_protocol.kafka import messages, write_request
+from benchmarks.harness import MB, Bench, Benchmark, Goal, Row, latency_rows, take_turns
+from benchmarks.processes import answer_of, daemon, worker
+from benchmarks.raw_client import append_frame, encode, exchange_seconds, open_socket
+from seglog.core.access import alter_quotas
 from seglog_protocol.messages import HelloRequest
+from seglog_protocol.quotas import CLIENT_ID, PRODUCER_BYTE_RATE, entity_of
 
 TOPIC: Final = "bench-quotas"
-
-
-def _set_quota(port: int) -> None:
-    cls = messages.AlterClientQuotasRequest
-    ops = [cls.OpData(key="producer_byte_rate", value=float(MB))]
-    entry = cls.EntryData(entity=[cls.EntityData(entity_type="client-id", entity_name=None)], ops=ops)
-    with open_socket(port) as sock:
-        exchange_seconds(sock, [b"".join(write_request(1, "bench", cls(entries=[entry]), 1))])
 
 
 def _paced(port: int, client: str, size: int, every: float, seconds: float) -> list[tuple[float, float]]:
@@ -41,22 +34,28 @@ def _paced(port: int, client: str, size: int, every: float, seconds: float) -> l
 
 
 def _run(bench: Bench) -> Iterator[Row]:
-    # The windows let a client use in one second what it is not given in the next ones: a minute shows its rate.
-    warm_up, seconds = bench.pick((20.0, 60.0), (1.0, 1.0))
+    # At first a client uses at once what eleven seconds give: it is above its quota when that is over.
+    warm_up, seconds = bench.pick((15.0, 40.0), (1.0, 1.0))
     rates: list[float] = []
-    sides: tuple[list[list[float]], list[list[float]]] = [], []
-    with daemon_with_door(bench) as door:
-        address = door.running.address.rpartition(":")[2]
-        with connect(int(address)) as connection:
-            connection.create_topic(TOPIC)
-        _set_quota(door.port)
-        for _ in range(bench.rounds):
-            sides[1].append([took for _, took in _paced(int(address), "quiet", 1_000, 0.01, seconds)])
-            with worker("benchmarks.quotas", address, str(warm_up), str(seconds)) as busy:
-                sides[0].append([took for _, took in _paced(int(address), "quiet", 1_000, 0.01, warm_up + seconds)])
+    with daemon(bench) as running:
+        port = running.address.rpartition(":")[2]
+        with seglog.connect(running.address) as client:
+            client.create_topic(TOPIC, 1)
+            client.converse(alter_quotas(entity_of({CLIENT_ID: None}), {PRODUCER_BYTE_RATE: float(MB)}))
+
+        def alone() -> list[float]:
+            return [took for _, took in _paced(int(port), "quiet", 1_000, 0.01, seconds)]
+
+        def beside() -> list[float]:
+            with worker("benchmarks.quotas", port, str(warm_up), str(seconds)) as busy:
+                time.sleep(warm_up)
+                times = alone()
                 rates.append(answer_of(busy))
+            return times
+
+        beside_it, by_itself = take_turns(bench.rounds, beside, alone)
     yield Row("it wants 3 MB/s", "MB/s", rates, [1.0] * len(rates), "quota", Goal("≤", 1.1, "ratio"))
-    yield from latency_rows("another one, ack os", *sides, "alone")
+    yield from latency_rows("another one, ack os", beside_it, by_itself, "alone")
 
 
 BENCHMARK: Final = Benchmark("quotas", "a client at three times its quota, beside one within it", "alone", _run, 1200)

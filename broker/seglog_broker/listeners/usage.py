@@ -21,9 +21,7 @@ from seglog_protocol.quotas import (
 
 ResultT = TypeVar("ResultT")
 
-PERCENT: Final = 100.0
-"""Of the loop's time are all of it."""
-
+_PERCENT: Final = 100.0  # of the loop's time are all of it
 _INT32_MAX: Final = 2**31 - 1
 
 
@@ -38,34 +36,12 @@ class Usage(Worked):
         """Of the latest request; the wire says it."""
         self.muted_until = 0.0
         """By trio's clock; 0 while the connection is read."""
-        self._known: tuple[QuotaTable, str, str | None] | None = None  # for what the buckets are
-        self._buckets: dict[str, Bucket | None] = {}
-
-    @property
-    def is_counted(self) -> bool:
-        """True if any client has a quota."""
-        return self._broker.live_config.quotas.has_any
+        self._muted_by: QuotaTable | None = None
 
     @property
     def is_timed(self) -> bool:
         """True if any client has a quota of the loop's time."""
         return self._broker.live_config.quotas.has_times
-
-    def _bucket(self, key: str) -> Bucket | None:
-        """The client's bucket, as long as neither the quotas nor the client change.
-
-        With other quotas a connection is muted as long as it would be by them, if that is shorter.
-        """
-        known = quotas, principal, client_id = self._broker.live_config.quotas, self._session.principal, self.client_id
-        if self._known != known:
-            user, find = principal.partition(":")[2], self._broker.usage_buckets.bucket
-            self._known = known
-            self._buckets = {each: find(each, quotas.limit(each, user, client_id)) for each in KEYS}
-            if self.muted_until:
-                now = trio.current_time()
-                waits = [bucket.meter.wait(now) for bucket in self._buckets.values() if bucket is not None]
-                self.muted_until = min(self.muted_until, now + max(waits, default=0.0))
-        return self._buckets[key]
 
     # --- What is used -------------------------------------------------------------------------------------------------
 
@@ -73,55 +49,34 @@ class Usage(Worked):
         """Count a request to append, of ``size`` bytes."""
         self._use(PRODUCER_BYTE_RATE, size)
 
-    def note_fetched(self, size: int) -> None:
-        """Count an answer with ``size`` bytes of records."""
-        self._broker.metrics.fetch_bytes += size
-        if self.is_counted:
-            self._use(CONSUMER_BYTE_RATE, size)
+    def note_fetched(self, size: int, *, is_refusable: bool = False) -> bool:
+        """Count an answer with ``size`` bytes of records.
 
-    def may_fetch(self, size: int) -> bool:
-        """Count as ``note_fetched``; False, and they are not counted, if the client is above a quota with them."""
-        if self.is_counted:
-            waits = self.note_time() + self._use(CONSUMER_BYTE_RATE, size)
-            if waits:
-                self._use(CONSUMER_BYTE_RATE, -size)
-                return False
-        self._broker.metrics.fetch_bytes += size
-        return True
+        With ``is_refusable`` False, and they are not counted, for a client that is above a quota with them.
+        """
+        if is_refusable and self.note_time():
+            return False
+        may = self._use(CONSUMER_BYTE_RATE, size, size if is_refusable else None)
+        self._broker.metrics.fetch_bytes += size if may else 0
+        return may
 
-    def note_time(self) -> float:
-        """Count the loop's time that was spent on this connection; the seconds that it is muted for that."""
+    def note_time(self) -> bool:
+        """Count the loop's time that was spent on this connection; True if it is muted for that."""
         if not self.is_timed:
-            return 0.0
+            return False
         loop_time = self._broker.usage_buckets.loop_time
         loop_time.give_to(loop_time.give_to(None))  # what was spent up to now
         seconds, self.seconds = self.seconds, 0.0
-        return self._use(REQUEST_PERCENTAGE, PERCENT * seconds)
-
-    def _use(self, key: str, amount: float) -> float:
-        """Count an amount; the seconds that the connection is muted for that."""
-        bucket = self._bucket(key)
-        if bucket is None:
-            return 0.0
-        now = trio.current_time()
-        bucket.meter.add(amount, now)
-        return self._mute(bucket, now) if amount >= 0 else 0.0
+        before = self.muted_until
+        self._use(REQUEST_PERCENTAGE, _PERCENT * seconds)
+        return self.muted_until > before
 
     def may_change(self, partitions: int, *, is_strict: bool = False) -> bool:
         """Count partitions that are to be created or deleted.
 
         With ``is_strict`` they may not be while the client is above its quota: False, and they are not counted.
         """
-        bucket = self._bucket(CONTROLLER_MUTATION_RATE) if partitions and self.is_counted else None
-        if bucket is None:
-            return True
-        now = trio.current_time()
-        if is_strict and self._mute(bucket, now):
-            return False
-        bucket.meter.add(partitions, now)
-        if not is_strict:
-            self._mute(bucket, now)
-        return True
+        return not partitions or self._use(CONTROLLER_MUTATION_RATE, partitions, 0 if is_strict else None)
 
     async def wait_to_change(self, partitions: int) -> bool:
         """Count partitions that are to be created or deleted as soon as the client is within its quota; True then."""
@@ -130,9 +85,36 @@ class Usage(Worked):
         return True
 
     def fetched_bytes_max(self) -> int:
-        """The most bytes that one fetch may bring: what the quota gives in the windows that are over."""
-        bucket = self._bucket(CONSUMER_BYTE_RATE) if self.is_counted else None
-        return _INT32_MAX if bucket is None else int(min(bucket.meter.at_once, _INT32_MAX))
+        """The most bytes that one fetch may bring: what the quota gives in its windows."""
+        bucket = self._bucket(CONSUMER_BYTE_RATE, trio.current_time())
+        return _INT32_MAX if bucket is None else int(min(bucket.most, _INT32_MAX))
+
+    def _use(self, key: str, amount: float, needed: float | None = None) -> bool:
+        """Count an amount, and mute the connection while its client is above the quota.
+
+        Where ``needed`` tokens must be there before it is False without them, and nothing is counted.
+        """
+        now = trio.current_time()
+        bucket = self._bucket(key, now)
+        if bucket is None:
+            return True
+        if needed is None:
+            bucket.take(amount, now)
+        seconds = self._broker.usage_buckets.throttle(bucket, now, needed or 0.0)
+        if seconds:
+            self.muted_until, self._muted_by = max(self.muted_until, now + seconds), self._broker.live_config.quotas
+            self._broker.metrics.muted.add(self)
+        elif needed is not None:
+            bucket.take(amount, now)
+        return needed is None or not seconds
+
+    def _bucket(self, key: str, now: float) -> Bucket | None:
+        """The bucket of the client's quota; None if it has none."""
+        quotas = self._broker.live_config.quotas
+        if not quotas.has_any:
+            return None
+        user = self._session.principal.partition(":")[2]
+        return self._broker.usage_buckets.bucket(key, quotas.limit(key, user, self.client_id), now)
 
     # --- Time ---------------------------------------------------------------------------------------------------------
 
@@ -149,18 +131,9 @@ class Usage(Worked):
 
     def timed(self, work: Awaitable[ResultT]) -> Awaitable[ResultT]:
         """Work that a task does for this connection, with its steps counted."""
-        if not self.is_timed:
-            return work
-        return _in_steps(cast("Coroutine[Any, Any, ResultT]", work), self.during)
+        return _in_steps(cast("Coroutine[Any, Any, ResultT]", work), self.during) if self.is_timed else work
 
     # --- Waiting ------------------------------------------------------------------------------------------------------
-
-    def _mute(self, bucket: Bucket, now: float) -> float:
-        """Mute the connection while its client is above a quota; for how many seconds that is."""
-        seconds = self._broker.usage_buckets.throttle(bucket, now)
-        if seconds:
-            self.muted_until = self._broker.metrics.muted[self] = max(self.muted_until, now + seconds)
-        return seconds
 
     @property
     def throttle_ms(self) -> int:
@@ -175,13 +148,16 @@ class Usage(Worked):
         self.unmute()
 
     def _until(self) -> float:
-        self._bucket(REQUEST_PERCENTAGE)  # by the quotas that are in force now
+        if self._muted_by is not self._broker.live_config.quotas:  # there are others now
+            now = trio.current_time()
+            waits = [bucket.wait(now) for key in KEYS if (bucket := self._bucket(key, now)) is not None]
+            self.muted_until = min(self.muted_until, now + max(waits, default=0.0))
         return self.muted_until
 
     def unmute(self) -> None:
         """The connection is read again, or has ended."""
         self.muted_until = 0.0
-        self._broker.metrics.muted.pop(self, None)
+        self._broker.metrics.muted.discard(self)
 
 
 @coroutine

@@ -9,16 +9,14 @@ from typing import Final
 
 import trio
 
+from seglog_broker.config.client_quotas import Limit
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import HTTP, Metrics
-from seglog_broker.runtime.rates import Rate
 from seglog_broker.runtime.usage_buckets import UsageBuckets
 from seglog_protocol.quotas import CONNECTION_CREATION_RATE
 
 UNLIMITED: Final = 2**31 - 1
 """Kafka's default of these limits."""
-
-_ALL: Final = ""
 
 LOOK_SECONDS: Final = 1.0
 """A listener that waits for a place looks so often, as another limit may be in force."""
@@ -31,7 +29,6 @@ class ConnectionLimits:
         self._live = live
         self._metrics = metrics
         self._buckets = buckets
-        self._rates: dict[str, Rate] = {}  # of listeners, and of all
         self._addresses: Counter[str] = Counter()  # open connections
         self._ended = trio.lowlevel.ParkingLot()
 
@@ -40,13 +37,12 @@ class ConnectionLimits:
         longest = 0.0
         config = self._live.current
         own = config.of_listener(listener).max_connection_creation_rate
-        for name, limit in ((_ALL, config.max_connection_creation_rate), (label, own)):
-            if limit != UNLIMITED:
-                rate = self._rates.setdefault(name, Rate(self._buckets.windows(CONNECTION_CREATION_RATE), limit))
-                rate.limit = limit
-                rate.add(1, now)
-                longest = max(longest, rate.wait(now))
-        return longest
+        for name, limit in (("", config.max_connection_creation_rate), (label, own)):
+            counted = None if limit == UNLIMITED else Limit(limit, name, "")
+            if (bucket := self._buckets.bucket(CONNECTION_CREATION_RATE, counted, now)) is not None:
+                bucket.take(1, now)
+                longest = max(longest, bucket.wait(now))
+        return min(longest, config.quota_window_size_seconds)
 
     async def take_place(self, listener: str, label: str) -> None:
         """Wait while there are too many connections."""
@@ -64,26 +60,22 @@ class ConnectionLimits:
     def throttle(self, address: str, now: float) -> float:
         """Count a new connection of an address; the seconds until it may try again, 0 where it may connect now."""
         limit = self._live.quotas.limit_of_connections(address)
-        bucket = self._buckets.bucket(CONNECTION_CREATION_RATE, limit)
+        bucket = self._buckets.bucket(CONNECTION_CREATION_RATE, limit, now)
         if bucket is None:
             return 0.0
-        bucket.meter.add(1, now)
-        seconds = self._buckets.throttle(bucket, now)
-        if seconds:
-            bucket.meter.add(-1, now)  # it is closed
+        seconds = self._buckets.throttle(bucket, now, 1)
+        if not seconds:  # else it is closed
+            bucket.take(1, now)
         return seconds
 
     def why_too_many(self, address: str) -> str | None:
         """Why an address may have no other connection; None if it may."""
         config = self._live.current
-        key, limit = "max.connections.per.ip", config.max_connections_per_ip
-        for each in config.max_connections_per_ip_overrides:
-            named, _, number = each.rpartition(":")
-            if named == address:
-                key, limit = f"{key}.overrides", int(number)
+        overrides = dict(each.rsplit(":", 1) for each in config.max_connections_per_ip_overrides)
+        limit = int(overrides.get(address, config.max_connections_per_ip))
         if self._addresses[address] < limit:
             return None
-        return f"its address has {limit} connections, which is its limit ({key})"
+        return f"its address has {limit} connections, which is its limit (max.connections.per.ip, or its overrides)"
 
     def note_begun(self, address: str) -> None:
         """A connection is open."""

@@ -128,8 +128,7 @@ class Metrics:
         self.tls_handshakes_failed = 0
         self.quota_throttles = Counter(dict.fromkeys(KEYS, 0))  # of clients, by quota
         self.quota_throttle_seconds = dict.fromkeys(KEYS, 0.0)
-        self.muted: dict[object, float] = {}
-        """Until when connections are not read because of a quota, by trio's clock; some moments may have passed."""
+        self.muted: set[object] = set()  # connections that are not read because of a quota
 
     def listener(self, name: str) -> ListenerMetrics:
         """The counts of a listener, by the name that is its label."""
@@ -171,10 +170,6 @@ class Metrics:
     def connections_open(self) -> int:
         """Of all listeners."""
         return sum([listener.connections for listener in self.listeners.values()])
-
-    def connections_muted(self, now: float) -> int:
-        """How many connections are not read now because of a quota."""
-        return sum([until > now for until in self.muted.values()])
 
     def note_flushes(self, count: int, seconds: float) -> None:
         """Count flushes that ran side by side, and together took ``seconds``."""

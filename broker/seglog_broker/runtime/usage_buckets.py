@@ -1,4 +1,4 @@
-"""The use of quotas: a bucket for each client, or for all that share one."""
+"""The use of quotas: a bucket of tokens for each client, or for all that share one."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,7 +9,6 @@ from seglog_broker.config.client_quotas import Limit
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.runtime.rates import Rate, TokenBucket, Windows
 from seglog_protocol.quotas import (
     CONNECTION_CREATION_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -32,15 +31,43 @@ Name = tuple[str, str, str]
 
 
 class Bucket:
-    """The use of one quota."""
+    """Tokens of which ``limit`` come each second. At first, and at most, there are those of so many ``seconds``.
 
-    __slots__ = ("meter", "name", "times")
+    No wait is longer than these. What is owed beyond them is forgotten, as by Kafka's windows, but for changes of
+    topics, where Kafka has a bucket. Moments are seconds of a clock that never goes back.
+    """
 
-    def __init__(self, name: Name, windows: Windows, limit: float) -> None:
+    __slots__ = ("_latest", "_seconds", "_tokens", "limit", "name", "times")
+
+    def __init__(self, name: Name, limit: float, seconds: float, now: float) -> None:
         self.name = name
-        self.meter = (TokenBucket if name[0] == CONTROLLER_MUTATION_RATE else Rate)(windows, limit)
+        self.limit = limit
+        self._seconds = seconds
+        self._tokens = limit * seconds
+        self._latest = now
         self.times = 0
         """That a client was throttled since the log was told."""
+
+    @property
+    def most(self) -> float:
+        """The most tokens there can be."""
+        return self.limit * self._seconds
+
+    def take(self, amount: float, now: float) -> None:
+        """Take tokens, whether there are so many or not."""
+        self._tokens = self._filled(now) - amount
+        if self.name[0] != CONTROLLER_MUTATION_RATE:
+            self._tokens = max(self._tokens, -self.most)
+
+    def wait(self, now: float, amount: float = 0.0) -> float:
+        """The seconds, to a microsecond, until so many tokens, or the most, are there and none is owed."""
+        missing = min(amount, self.most) - self._filled(now)
+        return min(max(0.0, round(missing / self.limit, 6)), self._seconds)
+
+    def _filled(self, now: float) -> float:
+        self._tokens = min(self._tokens + self.limit * (now - self._latest), self.most)
+        self._latest = now
+        return self._tokens
 
 
 class Worked:
@@ -78,16 +105,7 @@ class UsageBuckets:
         self._told: dict[Name, float] = {}  # when the log was told of a bucket; the oldest first
         self.loop_time = LoopTime()
 
-    def windows(self, key: str) -> Windows:
-        """The time that is looked back at for a quota; no wait is longer, and some not than one window, as in Kafka."""
-        config = self._live.current
-        number, seconds = config.quota_window_num, config.quota_window_size_seconds
-        if key == CONTROLLER_MUTATION_RATE:
-            number, seconds = config.controller_quota_window_num, config.controller_quota_window_size_seconds
-        is_short = key in (REQUEST_PERCENTAGE, CONNECTION_CREATION_RATE)
-        return Windows(number, seconds, seconds * (1 if is_short else number))
-
-    def bucket(self, key: str, limit: Limit | None) -> Bucket | None:
+    def bucket(self, key: str, limit: Limit | None, now: float) -> Bucket | None:
         """The bucket in which the use of a quota is counted; None if there is no such quota."""
         if limit is None:
             return None
@@ -95,19 +113,28 @@ class UsageBuckets:
         name = key, limit.user, limit.client_id[:NAME_CHARACTERS_MAX]
         found = self._buckets.get(name)
         if found is None:
+            config = self._live.current
+            seconds = config.quota_window_num * config.quota_window_size_seconds
+            if key == CONTROLLER_MUTATION_RATE:
+                seconds = config.controller_quota_window_num * config.controller_quota_window_size_seconds
             if len(self._buckets) >= BUCKETS_MAX:
                 self._buckets.popitem(last=False)
-            found = self._buckets[name] = Bucket(name, self.windows(key), limit.value)
+            found = self._buckets[name] = Bucket(name, limit.value, seconds, now)
         self._buckets.move_to_end(name)
-        found.meter.limit = limit.value
+        found.limit = limit.value
         return found
 
-    def throttle(self, bucket: Bucket, now: float) -> float:
-        """The seconds that a client is to wait, 0 if it need not; count that, and tell the log from time to time."""
-        seconds = bucket.meter.wait(now)
+    def throttle(self, bucket: Bucket, now: float, amount: float = 0.0) -> float:
+        """The seconds that a client is to wait for so much, which is counted and, at times, logged; 0 if it need not.
+
+        For the loop's time, and to connect, nobody waits longer than a window, as in Kafka.
+        """
+        key, user, client_id = bucket.name
+        seconds = bucket.wait(now, amount)
+        if key in (REQUEST_PERCENTAGE, CONNECTION_CREATION_RATE):
+            seconds = min(seconds, self._live.current.quota_window_size_seconds)
         if not seconds:
             return 0.0
-        key, user, client_id = bucket.name
         self._metrics.quota_throttles[key] += 1
         self._metrics.quota_throttle_seconds[key] += seconds
         bucket.times += 1
@@ -119,7 +146,7 @@ class UsageBuckets:
             log.info(
                 "client_throttled",
                 quota=key,
-                limit=bucket.meter.limit,
+                limit=bucket.limit,
                 user=user,
                 client_id=client_id,
                 seconds=round(seconds, 3),

@@ -36,7 +36,7 @@ def _list(client: "Client", options: Options) -> int:
 
 
 def _set(client: "Client", options: Options) -> int:
-    return _alter(client, options, {key: _number(options, key, text) for key, text in options.values_of})
+    return _alter(client, options, {key: _number(key, text) for key, text in options.values_of})
 
 
 def _remove(client: "Client", options: Options) -> int:
@@ -46,7 +46,16 @@ def _remove(client: "Client", options: Options) -> int:
 def _alter(client: "Client", options: Options, values: dict[str, float | None]) -> int:
     from seglog.core.access import alter_quotas
 
-    client.converse(alter_quotas(_named(options), values))
+    entity = _entity(options)
+    if not entity:
+        raise UsageError("say for whom: by --user, --client-id, --ip, or one of the defaults")
+    try:
+        for key, value in values.items():
+            if value is not None:
+                check_value(entity, key, value)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    client.converse(alter_quotas(entity, values))
     return _list(client, options)
 
 
@@ -60,25 +69,15 @@ def _entity(options: Options) -> Entity:
     return entity_of({kind: None if is_all else name for kind, name, is_all in typed if is_all or name is not None})
 
 
-def _named(options: Options) -> Entity:
-    """Whom the options name, who has to be somebody."""
-    entity = _entity(options)
-    if not entity:
-        raise UsageError("say for whom: by --user, --client-id, --ip, or one of the defaults")
-    return entity
-
-
-def _number(options: Options, key: str, text: str) -> float:
+def _number(key: str, text: str) -> float:
     """The value of a quota, of bytes also with a unit."""
     from seglog_protocol.quantities import Unit, parse_quantity
 
     quantity = parse_quantity(text, Unit.BYTES) if key.endswith("_byte_rate") else None
     try:
-        value = float(text if quantity is None else quantity)
-        check_value(_named(options), key, value)
-    except ValueError as error:
-        raise UsageError(f"{key}={text}: {error}") from None
-    return value
+        return float(text if quantity is None else quantity)
+    except ValueError:
+        raise UsageError(f"{key} must be a number, not {text!r}") from None
 
 
 def _whom() -> list[click.Parameter]:

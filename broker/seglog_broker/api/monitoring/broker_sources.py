@@ -249,7 +249,7 @@ def counted_sources(metrics: Metrics) -> Mapping[str, Source]:
         "seglog_loop_longest_stall_seconds": one(lambda: loop.longest_stall.at(perf_counter())),
         "seglog_connections": _by_listener(metrics, lambda listener: listener.connections),
         "seglog_connections_accepted_total": _by_listener(metrics, lambda listener: listener.connections_accepted),
-        "seglog_connections_muted": one(lambda: metrics.connections_muted(trio.current_time())),
+        "seglog_connections_muted": one(lambda: len(metrics.muted)),
         "seglog_quota_throttles_total": by_label(metrics.quota_throttles),
         "seglog_quota_throttle_seconds_total": by_label(metrics.quota_throttle_seconds),
         "seglog_connections_ended_total": by_label(metrics.connections_ended),

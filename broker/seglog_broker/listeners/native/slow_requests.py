@@ -153,12 +153,10 @@ async def _answer(
     changed = CHANGED.get(request.api)
     if changed is not None and (refusal := connection.session.refusal_of(changed)) is not None:
         raise refusal
-    if connection.usage.is_counted and (count := _changed_partitions(broker, request)):
-        waiting = partial(connection.usage.wait_to_change, count)
-        if not connection.usage.may_change(count, is_strict=True) and not await wait_for(
-            connection, waiting, until_stop=True
-        ):
-            raise errors.BrokerStoppingError("the broker stops before your quota lets topics be changed; connect again")
+    usage, count = connection.usage, _changed_partitions(broker, request) if broker.live_config.quotas.has_any else 0
+    waiting = partial(usage.wait_to_change, count)
+    if not (usage.may_change(count, is_strict=True) or await wait_for(connection, waiting, until_stop=True)):
+        raise errors.BrokerStoppingError("the broker stops before your quota lets topics be changed; connect again")
     answering = partial(answered, broker, connection.session, request, client_host)
     if not isinstance(request, _WAITING):
         return await answering()

@@ -167,7 +167,7 @@ class Fetch:
                     data.records = next(slices)
             if number % PARTITIONS_A_TURN == 0:
                 yield
-        if not self._context.usage.may_fetch(answer.size):
+        if not self._context.usage.note_fetched(answer.size, is_refusable=True):
             self.response.responses.clear()  # as Kafka: the client asks again when it is read again
 
     def empty_response(self) -> messages.FetchResponse:

@@ -90,8 +90,7 @@ async def alter_client_quotas(
     async for entry in in_turns(context, request.entries):
         entity = entity_in(entry.entity)
         try:
-            _check(entity, entry.ops, is_twice=entity in failures)
-            changes[entity] = {op.key: None if op.remove else op.value for op in entry.ops}
+            changes[entity] = _checked(entity, entry.ops, is_twice=entity in failures)
             failures[entity] = None
         except ValueError as error:
             failures[entity] = _invalid(str(error)).failure
@@ -108,15 +107,17 @@ async def alter_client_quotas(
     return response
 
 
-def _check(entity: Entity, ops: list[Any], *, is_twice: bool) -> None:
-    """Raise ValueError, with Kafka's sentence, for changes that are not possible."""
-    if is_twice or len({op.key for op in ops}) < len(ops):
+def _checked(entity: Entity, ops: list[Any], *, is_twice: bool) -> Mapping[str, float | None]:
+    """The changes of one entity's quotas. Raises ValueError, with Kafka's sentence, where they are not possible."""
+    changes = {op.key: None if op.remove else op.value for op in ops}
+    if is_twice or len(changes) < len(ops):
         shown = ", ".join([f"{kind}={'null' if name is None else name}" for kind, name in entity])
         raise ValueError(f"Ignoring duplicate entity ClientQuotaEntity(entries={{{shown}}})")
     check_entity(entity)
-    for op in ops:
-        if not op.remove:
-            check_value(entity, op.key, op.value)
+    for key, value in changes.items():
+        if value is not None:
+            check_value(entity, key, value)
+    return changes
 
 
 _DESCRIBE: Final = Ask(Operation.DESCRIBE_CONFIGS)
