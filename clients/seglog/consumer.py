@@ -57,8 +57,7 @@ class Consumer(FetchingConsumer):
         Gaps inside a batch are not reported, because it is not decoded; ``record_count <= last_offset_delta`` shows
         them.
         """
-        while (batch := self._next_batch()) is not None:
-            yield self._whole(batch)
+        yield from map(self._whole, iter(self._next_batch, None))  # a batch is not held while the next one is fetched
 
     def poll(self, timeout: float) -> list[Record]:
         """The records of the next batch; none if none came within ``timeout`` seconds, or at the end.

@@ -1,11 +1,15 @@
-"""pyspark's daemons of Python workers, in which a worker that Spark has closed ends without a traceback.
+"""pyspark's daemons of Python workers, whose workers end without a traceback and collect little garbage.
 
 Spark closes the socket of a worker that had nothing to do for a minute. The worker then cannot flush it, and pyspark's
 daemon prints a traceback of BrokenPipeError, though no query has failed. ``python -m seglog_spark.python_daemon`` is
 the daemon of workers that run tasks, where ``spark.python.daemon.module`` names it. Those that plan always have
 pyspark's own.
+
+Behind each task pyspark collects the garbage among all objects, most of which are modules that stay: 30 ms. So what a
+worker has imported for its first task is frozen.
 """
 
+import gc
 import socket
 import sys
 from collections.abc import Callable
@@ -14,13 +18,20 @@ PYSPARKS_OWN = "pyspark.daemon"
 
 
 def ending_quietly(work: Callable[[socket.socket, bool], int]) -> Callable[[socket.socket, bool], int]:
-    """``pyspark.daemon.worker``, which ends with a code of its own where Spark has closed the socket."""
+    """``pyspark.daemon.worker``, which ends with a code of its own where Spark has closed the socket.
+
+    What is there behind the first task is no longer looked at for garbage.
+    """
 
     def worker(sock: socket.socket, authenticated: bool) -> int:
         try:
             return work(sock, authenticated)
         except BrokenPipeError:
             return 1  # which has the daemon end this worker
+        finally:
+            if not gc.get_freeze_count():
+                gc.collect()
+                gc.freeze()
 
     return worker
 

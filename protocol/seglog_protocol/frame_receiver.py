@@ -27,6 +27,11 @@ SPARE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 SPARE_BUFFERS_MAX: Final = 4
 """Buffers beyond this size or number are not kept for reuse."""
 
+REUSED_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Two buffers up to this size are kept by a reader that uses them again."""
+
+_POPS: Final = 1024  # how often a buffer is used again, at most
+
 
 def has_own_buffer(view: memoryview) -> bool:
     """Whether it lies in a large buffer that was granted for its frame alone, and may be used again."""
@@ -65,6 +70,31 @@ class BufferPool:
             self._spare.append(buffer)
             self._spare.sort(key=len)
             del self._spare[:-SPARE_BUFFERS_MAX]
+
+
+class ReusedMemory(BufferPool):
+    """A pool for one reader, to which nothing is given back: a buffer is used again once nobody has a view of it.
+
+    New memory has to be cleared by the operating system and is in no cache of the processor, which takes longer than
+    receiving into it.
+    """
+
+    def take(self, size: int, size_max: int | None = None) -> bytearray:
+        """A buffer of ``size`` to ``size_max`` bytes (None: twice as many), for the caller to view before the next one.
+
+        Contents are arbitrary.
+        """
+        for buffer in self._spare:
+            if isinstance(buffer, bytearray) and size < len(buffer) <= (2 * size if size_max is None else size_max):
+                try:
+                    buffer.pop()  # which is refused while there is a view
+                except BufferError:
+                    continue
+                return buffer
+        made = bytearray(size + _POPS)
+        if size <= REUSED_BYTES_MAX:
+            self._spare = [*self._spare[-1:], made]
+        return made
 
 
 class ReceiveBuffer:

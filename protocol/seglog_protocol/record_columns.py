@@ -10,7 +10,7 @@ Nothing is copied: keys and values are positions in ``RecordColumns.data``.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ OPENED_BYTES: Final = 16 * 1024 * 1024
 """Uncompressed bytes collected before they are decoded: enough for arrays to pay off, with bounded memory."""
 
 DECODED_RECORDS: Final = 512 * 1024
-"""Records decoded at a time, unless one batch has more: about 150 bytes of memory each."""
+"""Records found at a time, and by default decoded, unless one batch has more: about 150 bytes of memory each."""
 
 LOCKSTEP_MIN: Final = 24
 """Number of batches from which one array step for all is cheaper than plain Python for each."""
@@ -57,6 +57,11 @@ class RecordLists:
     last_offset_delta: Int64s
     base_timestamp: Int64s
     has_append_time: Bools
+
+    def part(self, chosen: slice) -> "RecordLists":
+        """Some of the lists."""
+        fields: dict[str, Any] = {name: getattr(self, name)[chosen] for name in self.__slots__}
+        return RecordLists(**fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +115,13 @@ def open_batches(
     only: Int64s | None = None,
     size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX,
     opened_bytes: int = OPENED_BYTES,
+    records_max: int = DECODED_RECORDS,
 ) -> Iterator[OpenedBatches]:
     """The records of every batch, or of the ``wanted`` ones, some batches at a time.
 
-    Batches are decompressed, each to at most ``size_limit`` bytes, and decoded and yielded once ``opened_bytes`` are
-    exceeded. Their headers must be plausible and their checksums verified.
+    Batches are decompressed, each to at most ``size_limit`` bytes, and their records found once ``opened_bytes`` are
+    exceeded. These are decoded and yielded up to ``records_max`` at a time, unless one batch has more. Headers must be
+    plausible and checksums verified.
 
     ``only``: the offsets, ascending, of the records to read. Nothing is checked then: it is for batches that were
     opened before and have a record at every offset from their first to their last.
@@ -162,7 +169,10 @@ def open_batches(
             of = np.searchsorted(batches.last_offset[first:last], offsets)
             before = np.cumsum(lists.record_count) - lists.record_count
             chosen = before[of] + offsets - batches.base_offset[first:last][of]
-        yield OpenedBatches(first, last, decode_record_lists(data, lists, chosen), errors)
+        for which, records in decode_record_lists(data, lists, chosen, records_max):
+            begin, end = first + which.start, first + which.stop
+            inside = {number: error for number, error in errors.items() if begin <= number < end}
+            yield OpenedBatches(begin, end, records, inside)
         first = last
 
 
@@ -176,24 +186,41 @@ def _opened(batches: BatchColumns, number: int, stored: Buffer, size_limit: int)
 # --- Decoding ---------------------------------------------------------------------------------------------------------
 
 
-def decode_record_lists(data: Buffer, lists: RecordLists, chosen: Int64s | None = None) -> RecordColumns:
-    """The records of the uncompressed ``lists`` in ``data``.
+def decode_record_lists(
+    data: Buffer, lists: RecordLists, chosen: Int64s | None = None, records_max: int = DECODED_RECORDS
+) -> Iterator[tuple[slice, RecordColumns]]:
+    """The records of the uncompressed ``lists`` in ``data``, of some of these at a time, and which lists these are.
 
     A list is malformed exactly where ``records.iter_records`` would raise; other lists are not affected. With
     ``chosen`` (record numbers counted through all lists, ascending) only those are read, and nothing is checked.
     """
-    begins, ends = lists.start, lists.end
     # A record takes at least seven bytes, so the walk is bounded by the bytes, whatever the count.
-    malformed = (lists.record_count < 0) | (lists.record_count * RECORD_SIZE_MIN > ends - begins)
-    malformed |= (lists.record_count == 0) & (ends != begins)
+    malformed = (lists.record_count < 0) | (lists.record_count * RECORD_SIZE_MIN > lists.end - lists.start)
+    malformed |= (lists.record_count == 0) & (lists.end != lists.start)
     counts = np.where(malformed, 0, lists.record_count)
     first_record = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=first_record[1:])
     octets = Octets(data)
-
-    start = _find_starts(octets, begins, counts, first_record)
+    # Starts are found in all lists together, and fields are read of so few records that their arrays stay in the
+    # processor's cache, and in memory that the next ones get.
+    start = _find_starts(octets, lists.start, counts, first_record)
     if chosen is not None:
         start, first_record = start[chosen], np.searchsorted(chosen, first_record)
+    begin = 0
+    while begin < len(counts):
+        ahead = first_record[begin + 1 :] - first_record[begin]
+        end = begin + max(1, int(np.searchsorted(ahead, records_max, side="right")))
+        part = slice(begin, end)
+        records = slice(int(first_record[begin]), int(first_record[end]))
+        firsts = first_record[begin : end + 1] - records.start
+        is_checked = chosen is None
+        yield part, _decode(octets, lists.part(part), start[records], firsts, malformed[part], is_checked=is_checked)
+        begin = end
+
+
+def _decode(
+    octets: "Octets", lists: RecordLists, start: Int64s, first_record: Int64s, malformed: Bools, *, is_checked: bool
+) -> RecordColumns:
     bad = np.zeros(len(start), np.bool_)
     length, position = octets.varints(start, _VARINT_BYTES_MAX, bad)
     end = position + (length >> 1)
@@ -206,13 +233,14 @@ def decode_record_lists(data: Buffer, lists: RecordLists, chosen: Int64s | None 
     key_length, key_end = _length_and_end(raw, key_start)
     raw, value_start = octets.varints(key_end, _VARINT_BYTES_MAX, bad)
     value_length, value_end = _length_and_end(raw, value_start)
-    if chosen is None:
+    counts = np.diff(first_record)
+    if is_checked:
         _check(octets, lists, counts, first_record, (start, end, value_end, timestamp_delta, offset_delta), bad)
-    of = np.repeat(np.arange(len(counts)), np.diff(first_record))
-    if chosen is None and bad.any():
+    of = np.repeat(np.arange(len(counts)), counts)
+    if is_checked and bad.any():
         malformed[of[bad]] = True
     columns = RecordColumns(
-        data=data,
+        data=octets.data,
         first_record=first_record,
         list_number=of,
         start=start,

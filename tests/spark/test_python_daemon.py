@@ -1,8 +1,10 @@
 """A worker that Spark has closed ends without a traceback."""
 
+import gc
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -24,6 +26,24 @@ time.sleep(75)  # Spark closes a worker that had nothing to do for a minute
 print(rows.mapInArrow(plus_one, "id long").count(), flush=True)
 spark.stop()
 """
+
+
+@pytest.fixture(autouse=True)
+def thawed() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    gc.freeze()  # as the tests' configuration leaves it
+
+
+def test_garbage_is_not_looked_for_among_what_the_first_task_left() -> None:
+    modules: list[object] = []
+    work = ending_quietly(lambda _sock, _authenticated: len(modules))
+    with socket.socket() as sock:
+        work(sock, True)
+        assert not any(found is modules for found in gc.get_objects())
+        later: list[object] = []
+        work(sock, True)
+    assert any(found is later for found in gc.get_objects()), "what came later is collected as ever"
 
 
 def test_a_closed_socket_ends_the_worker_and_anything_else_is_an_error() -> None:

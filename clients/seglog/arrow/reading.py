@@ -215,8 +215,9 @@ class ArrowReader:
 
     def _read(self, consumer: "Consumer | DirectoryConsumer") -> Iterator[pa.RecordBatch]:
         try:
-            for piece in pieces(consumer.batches(), PIECE_BYTES):
+            for piece in pieces(consumer.batches(), PIECE_BYTES, lambda: consumer.has_received):
                 yield from self._decoded(piece)
+                piece.clear()  # its memory is that of the next fetch
             self._tell(())
             self._positions = consumer.positions()
         finally:
@@ -235,6 +236,7 @@ class ArrowReader:
                 start=first.start_offset,
                 end=last.end_offset,
                 decompressed_batch_bytes_max=self._size_limit,
+                records_max=self._batch_rows,
             ):
                 inside += decoded.gaps
                 yield from self._slices(decoded, first.partition)
@@ -302,8 +304,14 @@ class ArrowReader:
 # --- Pieces -----------------------------------------------------------------------------------------------------------
 
 
-def pieces(batches: Iterable[FetchedBatch], piece_bytes: int) -> Iterator[list[FetchedBatch]]:
-    """Consecutive batches of one partition, about ``piece_bytes`` at a time: enough for array operations."""
+def pieces(
+    batches: Iterable[FetchedBatch], piece_bytes: int, has_received: Callable[[], bool] = lambda: True
+) -> Iterator[list[FetchedBatch]]:
+    """Consecutive batches of one partition, about ``piece_bytes`` at a time: enough for array operations.
+
+    Where another batch has to be fetched, as ``has_received`` says, a piece that is worth decoding comes before that,
+    while it is in the processor's cache.
+    """
     piece: list[FetchedBatch] = []
     size = 0
     try:
@@ -317,6 +325,10 @@ def pieces(batches: Iterable[FetchedBatch], piece_bytes: int) -> Iterator[list[F
                 piece, size = [], 0
             piece.append(batch)
             size += len(batch.data)
+            del batch
+            if size >= piece_bytes * _WORTH_DECODING and not has_received():
+                yield piece
+                piece, size = [], 0
     except SeglogError:
         if piece:
             yield piece  # batches before the error are yielded first

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol import errors
-from seglog_protocol.frame_receiver import FRAME_BYTES_MAX, Buffer
+from seglog_protocol.frame_receiver import FRAME_BYTES_MAX, Buffer, ReusedMemory
 from seglog_protocol.frames import FrameReader, encode_packed_prefix
 from seglog_protocol.messages import NATIVE_PORT, Request, pack_request, reply_id_of
 
@@ -79,7 +79,7 @@ class Connection:
 
     def __init__(self, server: str = "", frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.server = server
-        self._frames = FrameReader(frame_bytes_max)
+        self._frames = FrameReader(frame_bytes_max, pool=ReusedMemory())
         self._next_id = 1
         self._expected: set[int] = set()
         self._is_known = False  # whether the peer has sent a valid frame, so it is a seglog broker

@@ -82,6 +82,11 @@ class ConsumerBase:
                 self._drop_pending()  # it may wait long at the broker for later records
         return batch
 
+    @property
+    def has_received(self) -> bool:
+        """Whether anything has been received that lies behind the batch returned last."""
+        return self._fetcher.has_queued
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise self._closed()

@@ -389,6 +389,11 @@ class Fetcher:
             del self._queue[index]
         return None
 
+    @property
+    def has_queued(self) -> bool:
+        """Whether anything is queued behind the batch returned last, which is at the head."""
+        return len(self._queue) > 1
+
     def _open(self, item: _Item) -> FetchedBatch | None:
         """The batch of an item, None when it is read; reports a gap, raises an error."""
         state = item.state

@@ -40,8 +40,7 @@ class DirectoryConsumer(ConsumerBase):
 
     def batches(self) -> Iterator[FetchedBatch]:
         """As ``Consumer.batches``."""
-        while (batch := self._next_batch()) is not None:
-            yield self._whole(batch)
+        yield from map(self._whole, iter(self._next_batch, None))  # a batch is not held while the next one is fetched
 
     def _next_batch(self) -> FetchedBatch | None:
         while True:

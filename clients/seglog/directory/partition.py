@@ -17,6 +17,7 @@ from seglog.directory.segment import SegmentFile
 from seglog.directory.transactions import Transactions
 from seglog_protocol import checkpoint_files, errors
 from seglog_protocol import segment_files as names
+from seglog_protocol.frame_receiver import ReusedMemory
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.isolation import Aborted
 from seglog_protocol.messages import Gap
@@ -73,6 +74,7 @@ class PartitionFiles:
         self._directory = log_directory / f"{topic}-{partition}"
         self._transactions = Transactions(self._directory, self._open, self._state)
         self._place: _Place | None = None
+        self._memory = ReusedMemory()
         self._tail = (-1, 0, 0)  # cached end: base offset of a segment, a position in it, and the next offset there
 
     # --- Facts --------------------------------------------------------------------------------------------------------
@@ -217,16 +219,21 @@ class PartitionFiles:
         """
         place = self._place
         if not verify and place is not None and place.offset == offset:
-            data = place.segment.pread(max(bytes_max, HEADER_SIZE), place.position)
+            data = self._read_in(place, max(bytes_max, HEADER_SIZE))
             size, following = _whole(data, place.limit)
             if not size and len(data) >= HEADER_SIZE and why_implausible(header := parse_header(data)) is None:
-                data = place.segment.pread(header.size, place.position)  # one that is larger than ``bytes_max``
+                data = self._read_in(place, header.size)  # one that is larger than ``bytes_max``
                 size, following = _whole(data, place.limit)
             if size and parse_header(data).base_offset == offset:
                 self._place = _Place(place.segment, place.position + size, following, place.limit)
-                return memoryview(data)[:size]
+                return data[:size]
         # After the segment's end, at a hole, or before damage; checksums do not cover base offsets.
         return self._seek(offset)
+
+    def _read_in(self, place: _Place, size: int) -> memoryview:
+        size = max(0, min(size, place.segment.size - place.position))
+        view = memoryview(self._memory.take(size))[:size]
+        return view[: place.segment.read_into(view, place.position)]
 
     def _seek(self, offset: int) -> memoryview:
         """The intact batch that holds ``offset``, or follows it after a hole; empty at the end."""
@@ -411,7 +418,7 @@ def _intact_for(segment: SegmentFile, offset: int, limit: int) -> tuple[LocatedB
     return candidate, has_damage or (candidate is None and end < segment.size)
 
 
-def _whole(data: bytes, limit: int) -> tuple[int, int]:
+def _whole(data: memoryview, limit: int) -> tuple[int, int]:
     """Size of the whole batches below ``limit`` at the start of ``data``, and the offset after them."""
     size = following = 0
     with suppress(errors.CorruptRecordError):  # a read of the damaged offsets raises

@@ -54,6 +54,13 @@ class SegmentFile:
             data += more  # Linux reads at most 2 GiB at a time, and network file systems may read less
         return data
 
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill ``buffer`` from ``position`` on; the number of bytes, fewer at the end of the file."""
+        size = 0
+        while size < len(buffer) and (more := os.preadv(self._file, [buffer[size:]], position + size)):
+            size += more
+        return size
+
     def is_intact(self, found: LocatedBatch) -> bool:
         """Whether the batch matches its checksum."""
         return verify_crc(self.pread(found.header.size, found.position), 0, found.header)

@@ -12,7 +12,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seglog_protocol.errors import FrameTooLargeError, LocalProtocolError, RemoteProtocolError
-from seglog_protocol.frame_receiver import LENGTH_SIZE, RECEIVE_BYTES, BufferPool, ReceiveBuffer, has_own_buffer
+from seglog_protocol.frame_receiver import (
+    LENGTH_SIZE,
+    RECEIVE_BYTES,
+    BufferPool,
+    ReceiveBuffer,
+    ReusedMemory,
+    has_own_buffer,
+)
 from seglog_protocol.frames import (
     HEADER_BYTES_MAX,
     Frame,
@@ -423,6 +430,32 @@ def test_readers_that_receive_into_one_buffer_get_their_own_frames(sizes: list[l
         shared.free[:] = b"\xff" * len(shared.free)  # nobody may rely on it any more
     assert found == [list(range(len(of_one))) for of_one in sizes]
     assert all(reader.is_idle and not reader.has_large for reader in readers)
+
+
+def test_memory_is_used_again_when_nobody_looks_at_it() -> None:
+    reader = FrameReader(pool=ReusedMemory())
+
+    def received(number: int, size: int) -> Frame:
+        data = large_frame(number, size)
+        reader.receive_data(data[:1000])
+        assert reader.next_frame() is None
+        reader.receive_data(data[1000:])
+        found = reader.next_frame()
+        assert found is not None
+        assert bytes(found.payload) == bytes([number]) * size
+        return found
+
+    first = received(1, 200_000)
+    part = first.payload[5:10]
+    memory = id(first.payload.obj)
+    del first
+    second = received(2, 200_000)
+    assert id(second.payload.obj) != memory
+    assert bytes(part) == bytes([1] * 5), "a part of the first one is still looked at"
+    del part
+    assert id(received(3, 150_000).payload.obj) == memory
+    assert id(received(4, 90_000).payload.obj) != memory, "it is more than twice as large"
+    assert bytes(second.payload) == bytes([2]) * 200_000
 
 
 def test_a_pool_keeps_few_buffers_and_none_that_is_very_large() -> None:

@@ -17,7 +17,7 @@ from seglog_protocol.record_batch import (
     verify_crc,
     why_implausible,
 )
-from seglog_protocol.record_columns import LOCKSTEP_MIN, OPENED_BYTES, open_batches
+from seglog_protocol.record_columns import DECODED_RECORDS, LOCKSTEP_MIN, OPENED_BYTES, open_batches
 from seglog_protocol.records import decode_records, encode_record
 from tests.support import each_case, examples
 from tests.unit.protocol import golden
@@ -67,12 +67,18 @@ def _expected(batch: bytes) -> list[_Row] | None:
 
 
 def _read(
-    data: bytes, *, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX, opened_bytes: int = OPENED_BYTES
+    data: bytes,
+    *,
+    size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX,
+    opened_bytes: int = OPENED_BYTES,
+    records_max: int = DECODED_RECORDS,
 ) -> list[list[_Row] | None]:
     batches = read_batches(data)
     rows: list[list[_Row] | None] = []
-    for opened in open_batches(batches, size_limit=size_limit, opened_bytes=opened_bytes):
+    for opened in open_batches(batches, size_limit=size_limit, opened_bytes=opened_bytes, records_max=records_max):
         found = opened.records
+        assert len(found) <= records_max or opened.last - opened.first == 1
+        assert opened.errors.keys() <= set(range(opened.first, opened.last))
         for number in range(opened.last - opened.first):
             if number in found.malformed or opened.first + number in opened.errors:
                 assert found.first_record[number] == found.first_record[number + 1]
@@ -100,14 +106,16 @@ def _read(
 
 @settings(max_examples=examples(400))
 @given(
-    st.lists(_batch(), min_size=1, max_size=8), st.sampled_from([1, LOCKSTEP_MIN]), st.sampled_from([0, 100, 1 << 24])
+    st.lists(_batch(), min_size=1, max_size=8),
+    st.sampled_from([1, LOCKSTEP_MIN]),
+    st.sampled_from([0, 100, 1 << 24]),
+    st.sampled_from([0, 7, DECODED_RECORDS]),
 )
 def test_columns_hold_what_the_loop_reads_and_refuse_what_it_refuses(
-    encoded: list[bytes], times: int, opened_bytes: int
+    encoded: list[bytes], times: int, opened_bytes: int, records_max: int
 ) -> None:
-    assert (
-        _read(b"".join(encoded * times), opened_bytes=opened_bytes) == [_expected(batch) for batch in encoded] * times
-    )
+    found = _read(b"".join(encoded * times), opened_bytes=opened_bytes, records_max=records_max)
+    assert found == [_expected(batch) for batch in encoded] * times
 
 
 @given(st.binary(max_size=40), st.integers(0, 4), st.sampled_from([1, LOCKSTEP_MIN]))

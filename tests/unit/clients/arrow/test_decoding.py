@@ -96,6 +96,8 @@ def test_tables_hold_what_the_loop_reads_within_the_offsets_asked_for(
     start, end = choices.draw(offsets), choices.draw(offsets)
     with mock.patch.object(record_columns, "DECODED_RECORDS", records_at_a_time):
         assert _rows(decode(data, "t", 4, _ALL)) == expected
+    assert _rows(decode(data, "t", 4, _ALL, records_max=records_at_a_time)) == expected
+    with mock.patch.object(record_columns, "DECODED_RECORDS", records_at_a_time):
         assert _rows(decode(data, "t", 4, _ALL, start=start, end=end)) == [
             record for record in expected if start <= record.offset < end
         ]

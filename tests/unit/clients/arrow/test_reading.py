@@ -18,6 +18,7 @@ from seglog.arrow.reading import one_buffer, pieces
 from seglog.arrow.schema import SCHEMA, schema_of
 from seglog.core.records import FetchedBatch
 from seglog_protocol.batch_builder import compacted_batch, encode_batch
+from seglog_protocol.batch_columns import BatchColumns, read_batches
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (
     ClientClosedError,
@@ -25,8 +26,9 @@ from seglog_protocol.errors import (
     NotReachableError,
     UnknownTopicError,
 )
-from seglog_protocol.record_batch import CRC_POSITION, parse_header
+from seglog_protocol.record_batch import CRC_POSITION, parse_header, rewrite_offset_and_epoch
 from seglog_protocol.records import decode_records
+from seglog_protocol.segment_files import LOG_SUFFIX, segment_file_name
 from tests.support import each_case, examples
 from tests.unit.clients.arrow.tables import records_of
 from tests.unit.clients.fake_broker import FakeBroker, fake_broker
@@ -317,6 +319,29 @@ def test_a_reader_that_met_an_error_does_not_end_as_if_it_had_read_all() -> None
                 go_on()
 
 
+def test_pieces_are_read_into_the_same_memory(tmp_path: Path) -> None:
+    """So none is held by anything when the next one is read."""
+    (tmp_path / "t-0").mkdir()
+    log = b"".join(rewritten(encode_batch([(0, None, b"v" * 50_000, [])] * 2), 2 * number) for number in range(12))
+    (tmp_path / "t-0" / segment_file_name(0, LOG_SUFFIX)).write_bytes(log)
+    sizes: list[int] = []
+
+    def noting(data: memoryview) -> BatchColumns:
+        sizes.append(len(data.obj) if isinstance(data.obj, bytearray) else 0)
+        return read_batches(data)
+
+    with mock.patch.object(reading, "PIECE_BYTES", 201_000), mock.patch.object(reading, "read_batches", noting):
+        assert seglog.read_arrow(tmp_path, "t").read_all().num_rows == 24
+    first, *others = [size for size in sizes if size]
+    assert others[:4] == [first - 1, first - 2, first - 3, first - 4], "each use takes a byte"
+
+
+def rewritten(batch: bytes, offset: int) -> bytes:
+    moved = bytearray(batch)
+    rewrite_offset_and_epoch(moved, 0, offset, 0)
+    return bytes(moved)
+
+
 def batch(data: memoryview, partition: int = 0) -> FetchedBatch:
     header = parse_header(data, 0)
     return FetchedBatch("t", partition, header, data, header.base_offset, header.next_offset)
@@ -363,3 +388,16 @@ def test_pieces_are_of_one_partition() -> None:
     assert [len(piece) for piece in pieces(batches, 4 * SIZE)] == [3, 4, 1]
     assert [len(piece) for piece in pieces(batches, 2 * SIZE)] == [2, 1, 2, 2, 1]
     assert [len(piece) for piece in pieces(batches, 1000 * SIZE)] == [7, 1], "small ones are worth a copy"
+
+
+@pytest.mark.parametrize(("piece_bytes", "sizes"), [(16 * SIZE, [3, 4, 1]), (32 * SIZE, [7, 1])])
+def test_a_piece_that_is_worth_decoding_comes_before_more_is_fetched(piece_bytes: int, sizes: list[int]) -> None:
+    received: list[memoryview] = []
+
+    def fetched() -> Iterator[FetchedBatch]:
+        for count in (3, 4, 1):
+            received.extend(views(count))
+            while received:
+                yield batch(received.pop(0))
+
+    assert [len(piece) for piece in pieces(fetched(), piece_bytes, lambda: bool(received))] == sizes
