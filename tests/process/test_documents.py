@@ -120,7 +120,8 @@ class _Reader:
                 self.serve(line.split()[1:])
                 continue
             assert programs <= {"seglog", "seglogd", "python"}, f"line {block.line}: who tests {line!r}?"
-            commands.append(line.replace("./data/", f"{self.running.directory}/"))
+            here = line.replace("./data/", f"{self.running.directory}/")
+            commands.append(here.replace("./lake/", f"{self.folder}/lake/"))
         script = _SHELL.format(python=sys.executable) + "\n".join(commands)
         return self._run(["bash", "-c", script], block)
 
@@ -154,6 +155,7 @@ class _Reader:
         """Run a Python block; what it prints."""
         path = self.folder / "program.py"
         text = block.text.replace("localhost:9192", self.running.address).replace("localhost:9092", self.kafka or "")
+        text = text.replace("./lake/", f"{self.folder}/lake/")
         path.write_text(text, encoding="utf-8")
         warnings = [] if "from kafka import" in text else ["-W", "error"]  # kafka-python has some of its own
         return self._run([sys.executable, *warnings, str(path)], block)
@@ -172,7 +174,7 @@ class _Reader:
         return re.sub(_WAITED, "", done.stdout)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/ARROW.md", "docs/GROUPS.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/ARCHIVE.md", "docs/ARROW.md", "docs/GROUPS.md"])
 def test_commands_and_programs_print_what_the_document_says(document: str, tmp_path: Path) -> None:
     with daemon(tmp_path / "data", "--set", "listeners=PLAINTEXT://127.0.0.1:0") as running:
         reader = _Reader(running, tmp_path)

@@ -19,9 +19,9 @@ def options() -> list[click.Parameter]:
             ["--out"],
             type=click.Path(),
             required=True,
-            metavar="DIR",
-            help="The archive: a folder for each partition, and a manifest. Created if missing, continued if it is "
-            "there.",
+            metavar="DIR|URL",
+            help="The archive: a folder, or s3://BUCKET/PATH, gs:// or az:// with credentials from the environment. "
+            "Created if missing, continued if it is there.",
         ),
         Option(
             ["--format"],
@@ -40,8 +40,8 @@ def options() -> list[click.Parameter]:
         Option(
             ["--partition-by"],
             type=click.Choice(("year", "month", "day", "hour", "date")),
-            help="Lay files out as topic=/month=/partition=, by the time of their records in UTC; date is another "
-            "name of day. An archive keeps the layout it began with.",
+            help="Lay files out by the time of their records in UTC, as topic=/month=/partition=; date is another name "
+            "of day. A line says how many files it will be. An archive keeps its layout.",
         ),
         Option(["--target-file-mb"], type=MEBIBYTES, default="128", help="MiB of the log that make a file."),
         compression("How files are compressed.", "zstd"),

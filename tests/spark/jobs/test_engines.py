@@ -1,4 +1,4 @@
-"""What docs/SPARK.md and docs/ARROW.md show for other engines is run by these engines.
+"""What docs/ARCHIVE.md and docs/ARROW.md show for other engines is run by these engines.
 
 pandas is not in the environment of the other tests: it comes with Spark, and is tried in that lane.
 """
@@ -42,7 +42,7 @@ def calls(document: str, heading: str) -> dict[str, str]:
 
 def read_archive(engine: str, archive: str) -> int:
     """How many records the documented call finds."""
-    code = calls("SPARK.md", "archive")[engine]
+    code = calls("ARCHIVE.md", "Reading")[engine]
     modules: dict[str, Any] = {"pyarrow": pa, "polars": pl, "duckdb": duckdb}
     if engine == "pandas":
         modules["pandas"] = importlib.import_module("pandas")
@@ -82,7 +82,7 @@ def archive(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return layout
 
 
-@pytest.mark.parametrize("engine", engines("SPARK.md", "archive"))
+@pytest.mark.parametrize("engine", engines("ARCHIVE.md", "Reading"))
 def test_an_archive_is_read_by_each_engine_as_the_document_says(
     engine: str, archive: str, request: pytest.FixtureRequest
 ) -> None:
