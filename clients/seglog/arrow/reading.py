@@ -112,6 +112,20 @@ def read_arrow(
     )
 
 
+def sample(client: Client, topic: str, records: int = 10_000) -> Iterator[bytes | None]:
+    """About so many values of a topic, from the begin and from the end of each partition."""
+    places = [place for place in client.offsets(topic) if place.latest > place.earliest]
+    each = -(-records // max(1, 2 * len(places)))
+    for place in places:
+        head = min(place.earliest + each, place.latest)
+        for since, until in ((place.earliest, head), (max(head, place.latest - each), place.latest)):
+            there = {place.partition: since}, {place.partition: until}
+            for batch in read_arrow(
+                client, topic, since=there[0], until=there[1], partitions=[place.partition], columns=["value"]
+            ):
+                yield from batch.column("value").to_pylist()
+
+
 def _decoders(
     decode: Literal["utf8"] | Kind | Values | None, topic: str, schema: pa.Schema
 ) -> tuple[pa.Schema, Mapping[str, Decode]]:

@@ -43,6 +43,23 @@ def options() -> list[click.Parameter]:
             help="Lay files out by the time of their records in UTC, as topic=/month=/partition=; date is another name "
             "of day. A line says how many files it will be. An archive keeps its layout.",
         ),
+        Option(
+            ["--value"],
+            type=click.Choice(("bytes", "string", "json", "avro", "protobuf")),
+            show_default="bytes",
+            help="What values are. Records whose values do not fit go to files of their own, in _rejected, with the "
+            "reason.",
+        ),
+        Option(
+            ["--schema"],
+            metavar="TEXT|FILE|infer",
+            help="Of JSON as Spark writes it, such as 'id bigint, path string', or from a sample of the topic (infer); "
+            "without one JSON stays text. Of Avro or Protobuf. Files end in .ddl, .avsc, .proto, .desc.",
+        ),
+        Option(["--message"], metavar="NAME", show_default="the first", help="The message of Protobuf: shop.Order."),
+        Option(
+            ["--registry"], metavar="URL", help="Where schemas of Avro and Protobuf are: a registry as Confluent's."
+        ),
         Option(["--target-file-mb"], type=MEBIBYTES, default="128", help="MiB of the log that make a file."),
         compression("How files are compressed.", "zstd"),
         flag("--durable-only", "Only records that survive a loss of power."),

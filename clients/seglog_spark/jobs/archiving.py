@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from seglog.arrow.values import Values
 from seglog.cli import INTERRUPTED
 from seglog.cli.arguments import Options
 from seglog.cli.exits import OK, InputError, UsageError
@@ -30,6 +31,7 @@ from seglog_protocol.messages import TopicDescription
 from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
 from seglog_spark.filters import Wanted
 from seglog_spark.group_progress import GroupProgress
+from seglog_spark.jobs import value_types
 from seglog_spark.jobs.common import open_client, print_result, store_of
 from seglog_spark.jobs.estimate import pieces_of, sentence
 from seglog_spark.jobs.progress import Measure, Progress
@@ -39,9 +41,10 @@ from seglog_spark.planning import DataLossError
 from seglog_spark.plans import plan_batch
 from seglog_spark.reading import RangeReader
 from seglog_spark.servers import Server, server_of
-from seglog_spark.tables.manifest import ArchivedFile, Format, Layout, Manifest, load, save
+from seglog_spark.tables.manifest import ArchivedFile, Format, Layout, Manifest, is_rejected, load, save
 from seglog_spark.tables.parquet_files import SCHEMA, find_file, write_file
 from seglog_spark.tables.periods import find_by_period, range_bytes, remove_notes, write_by_period
+from seglog_spark.tables.rejected import Sieve, find_rejected, schema_with
 from seglog_spark.tables.stores import Check, Store
 from seglog_spark.tables.targets import ParquetFiles, Target
 
@@ -170,7 +173,8 @@ def _write(manifest: Manifest, place: Place, execute: Execute) -> tuple[list[Arc
     files = list(chain.from_iterable(execute(manifest.planned)))
     manifest = manifest.with_written(files)
     place.check()
-    place.target.commit(files, {number: end for number, (_, end) in manifest.partitions.items()})
+    ends = {number: end for number, (_, end) in manifest.partitions.items()}
+    place.target.commit([found for found in files if not is_rejected(found)], ends)
     save(place.store, manifest)
     remove_notes(place.store)
     return files, manifest
@@ -189,6 +193,7 @@ class ArchiveTask:
     table_format: Format = "parquet"
     rows_max: int = sys.maxsize
     """Of a file by period, so that it has no more than its size of the log."""
+    values: Values | None = None
 
     def __call__(self, r: OffsetRange, seen: Callable[[pa.RecordBatch], object] = id) -> list[ArchivedFile]:
         """The files of a range, written now unless a killed run has written them.
@@ -206,18 +211,24 @@ class ArchiveTask:
             durable_only=self.durable_only,
             on_gap=met.append,
         )
-        batches = _shown(reader.read(r), seen)
+        batches, schema = _shown(reader.read(r), seen), schema_with(self.values)
+        sieve = None if self.values is None else Sieve(self.store, r, self.values, self.compression)
+        if sieve is not None:
+            batches = sieve.passed(batches, met)
         if self.layout is not None:
-            return write_by_period(
-                self.store, self.layout, r, batches, self.compression, met, self.table_format, self.rows_max
+            files = write_by_period(
+                self.store, self.layout, r, batches, self.compression, met, self.table_format, self.rows_max, schema
             )
-        return [write_file(self.store, r, batches, self.compression, met)]
+        else:
+            files = [write_file(self.store, r, batches, self.compression, met, schema=schema)]
+        return [*files, *(sieve.files if sieve is not None else ())]
 
     def _find(self, r: OffsetRange) -> list[ArchivedFile]:
         if self.layout is not None:
-            return find_by_period(self.store, r)
-        found = find_file(self.store, r)
-        return [] if found is None else [found]
+            files = find_by_period(self.store, r)
+        else:
+            files = [found for found in [find_file(self.store, r)] if found is not None]
+        return [*files, *find_rejected(self.store, r)] if files and self.values is not None else files
 
 
 def _shown(batches: Iterator[pa.RecordBatch], seen: Callable[[pa.RecordBatch], object]) -> Iterator[pa.RecordBatch]:
@@ -246,11 +257,13 @@ def run(options: Options, executor: Callable[[Options, Progress], Executor]) -> 
             runner.start()  # first: if it fails, the folder is not claimed for an archive
         if is_new and (pieces := pieces_of(client, topic.name)):
             progress.say(sentence(_layout(options), pieces, *_sizes(options)))
-        place = Place(store, _target(options, store, topic), stack.enter_context(store.claimed()))
-        before = load(store) or _empty(options, topic)
+        check = stack.enter_context(store.claimed())
+        before = load(store) or _empty(options, client, topic, progress.say)
+        values = value_types.kept(options, before.settings, store.place)
+        place = Place(store, _target(options, store, topic, schema_with(values)), check)
 
         group = None if options.group is None else GroupProgress(client, options.group)
-        one_round = partial(_round, options, client, place, runner, progress, group, set[str]())
+        one_round = partial(_round, options, client, place, before, values, runner, progress, group, set[str]())
         if options.follow:
             seconds = TRIGGER_SECONDS if options.trigger is None else options.trigger
             progress.say(f"following {topic.name}, every {seconds:g} s, until interrupted")
@@ -261,15 +274,15 @@ def run(options: Options, executor: Callable[[Options, Progress], Executor]) -> 
     return INTERRUPTED if options.follow else OK
 
 
-def _empty(options: Options, topic: TopicDescription) -> Manifest:
+def _empty(options: Options, client: Client, topic: TopicDescription, say: Callable[[str], None]) -> Manifest:
     layout = _layout(options)
-    settings = {} if layout is None else {"partition_by": layout}
+    settings = value_types.begun(options, client, say) | ({} if layout is None else {"partition_by": layout})
     if options.format != "parquet":
         settings["format"] = options.format
     return Manifest(topic.name, topic.id, settings=settings)
 
 
-def _target(options: Options, store: Store, topic: TopicDescription) -> Target:
+def _target(options: Options, store: Store, topic: TopicDescription, schema: pa.Schema) -> Target:
     """The table, whose library comes with an extra. UsageError for a catalog of a table that has none."""
     if options.catalog is not None and options.format != "iceberg":
         raise UsageError("--catalog names a catalog of Iceberg tables: add --format iceberg")
@@ -281,10 +294,10 @@ def _target(options: Options, store: Store, topic: TopicDescription) -> Target:
     if options.format == "delta":
         from seglog_spark.tables.delta import Delta  # noqa: PLC0415 - comes with an extra
 
-        return Delta(store, topic.name, topic.id, _layout(options), file_bytes)
+        return Delta(store, topic.name, topic.id, _layout(options), file_bytes, schema)
     from seglog_spark.tables.iceberg import Iceberg  # noqa: PLC0415 - comes with an extra
 
-    return Iceberg(store, topic.name, topic.id, _layout(options), options.catalog, file_bytes)
+    return Iceberg(store, topic.name, topic.id, _layout(options), options.catalog, file_bytes, schema)
 
 
 def _sizes(options: Options) -> tuple[int, int]:
@@ -302,6 +315,8 @@ def _round(
     options: Options,
     client: Client,
     place: Place,
+    before: Manifest,
+    values: Values | None,
     runner: Executor,
     progress: Progress,
     group: GroupProgress | None,
@@ -309,7 +324,7 @@ def _round(
 ) -> None:
     """Archive up to the end of the topic."""
     topic, layout = client.describe_topic(options.topic), _layout(options)
-    manifest = load(place.store) or _empty(options, topic)
+    manifest = load(place.store) or before
     check_same(manifest, topic, Catalog(client), place.store.place, layout, options.format)
     file_bytes, most = _sizes(options)
     plan = Plan(server_of(options), topic.name, most, options.accept_loss)
@@ -322,6 +337,7 @@ def _round(
         layout,
         options.format,
         max(1, file_bytes * sum(p.latest - p.earliest for p in client.offsets(topic.name)) // max(1, topic.size)),
+        values,
     )
     if manifest.planned:
         progress.say(f"first {count_of(len(manifest.planned), 'range')} that an earlier run did not finish")
@@ -335,6 +351,8 @@ def _round(
     if files and (hint := place.target.tidy()) is not None and not said:
         said.add(hint)
         progress.say(hint)
+    if rejected := sum(found.records for found in files if is_rejected(found)):
+        progress.say(f"values of {count_of(rejected, 'record')} do not fit: see {place.store.place}/_rejected")
     if group is not None:
         now = load(place.store) or manifest
         ends = {TopicPartition(now.topic, number): end for number, (_, end) in now.partitions.items()}
@@ -352,13 +370,15 @@ def _print_result(options: Options, store: Store, before: Manifest, progress: Pr
     now = load(store) or before
     written = [found for found in now.files if found.path not in there]
     records, size = sum(found.records for found in written), sum(found.size for found in written)
-    missing = sum(found.missing for found in written)
+    rejected = sum(found.records for found in now.rejected) - sum(found.records for found in before.rejected)
+    missing = sum(found.missing for found in written) - rejected
     summary = {
         "topic": now.topic,
         "out": store.place,
         "files": [found.path for found in written],
         "records": records,
         "missing": missing,
+        "rejected": rejected,
         "bytes": size,
         "partitions": {str(number): list(ends) for number, ends in now.partitions.items()},
         "seconds": progress.seconds,
@@ -366,6 +386,7 @@ def _print_result(options: Options, store: Store, before: Manifest, progress: Pr
     sentence = f"nothing new in {now.topic}; {store.place} is unchanged"
     if written:
         without = f", {count_of(missing, 'offset')} without a record" if missing else ""
+        without += f", {rejected:,} rejected" if rejected else ""
         sentence = (
             f"{count_of(records, 'record')} of {now.topic}{without}: {count_of(len(written), 'file')} with "
             f"{bytes_text(size)} in {store.place}, {progress.seconds:.1f} s"

@@ -151,6 +151,10 @@ def open_input(options: Options, client: Client | None) -> Opened:
     if options.archive is not None:
         store = store_of(options.archive, "--in")
         manifest = load_whole(store)
+        if "values" in manifest.settings:
+            raise InputError(
+                f"{store.place} has values as {manifest.settings['values']['kind']}; records are in an archive of bytes"
+            )
         archive = ArchiveInput(manifest.topic, store, manifest.files)
         return Opened(archive, manifest.topic_id, archive_ends(manifest), archive.find_times)
     assert client is not None

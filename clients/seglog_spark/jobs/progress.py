@@ -24,7 +24,7 @@ class Progress:
     """Writes lines to stderr; in a terminal the last one is overwritten."""
 
     job: str
-    is_terminal: bool = field(default_factory=sys.stderr.isatty)
+    is_terminal: bool = field(default_factory=lambda: sys.stderr.isatty())  # noqa: PLW0108 - the one of now
     started: float = field(default_factory=time.monotonic)
 
     def say(self, sentence: str) -> None:

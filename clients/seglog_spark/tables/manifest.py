@@ -2,6 +2,7 @@
 
     partitions    partition -> [first offset, offset of the next record]: all between them is in files
     files         the Parquet files, their offsets, records and times, and offsets in them that hold no record
+    rejected      likewise, of records whose values do not fit; the files beside them have gaps there
     planned       ranges that a run has begun to write: the next run writes them first, to files of the same names
 
 A range is planned here before its first byte is written, and its file gets its final name only when it is complete. So
@@ -25,6 +26,9 @@ FORMAT: Final = "seglog-archive"
 VERSION: Final = 1
 GAPS_MAX: Final = 1000
 """Gaps of a file that are listed: a compacted topic may have as many as records."""
+
+REJECTED: Final = "_rejected/"
+"""The folder of records whose values do not fit."""
 
 NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 """The name that Hive, and every engine since, gives the folder of null."""
@@ -77,6 +81,7 @@ class Manifest:
     partitions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     files: tuple[ArchivedFile, ...] = ()
     planned: tuple[OffsetRange, ...] = ()
+    rejected: tuple[ArchivedFile, ...] = ()
 
     @property
     def layout(self) -> Layout:
@@ -116,8 +121,10 @@ class Manifest:
         for r in self.planned:
             start, end = partitions.get(r.partition, (r.start, r.start))
             partitions[r.partition] = (min(start, r.start), max(end, r.end))
-        files = sorted([*self.files, *written], key=lambda found: (found.partition, found.start, found.path))
-        return replace(self, partitions=dict(sorted(partitions.items())), files=tuple(files), planned=())
+        written = sorted([*self.files, *self.rejected, *written], key=lambda f: (f.partition, f.start, f.path))
+        files = tuple(found for found in written if not is_rejected(found))
+        rejected = tuple(filter(is_rejected, written))
+        return replace(self, partitions=dict(sorted(partitions.items())), files=files, planned=(), rejected=rejected)
 
     def to_json(self) -> dict[str, Any]:
         """The content of the file."""
@@ -128,7 +135,7 @@ class Manifest:
         """The inverse of ``to_json``; KeyError, TypeError or ValueError for anything else."""
         if value["format"] != FORMAT or value["version"] != VERSION:
             raise ValueError(f"{value['format']} in version {value['version']}")
-        if absent := set(cls.__slots__).difference(value):
+        if absent := set(cls.__slots__).difference(value, ["rejected"]):
             raise KeyError(*absent)
         return msgspec.convert(value, cls, str_keys=True)
 
@@ -136,6 +143,16 @@ class Manifest:
 def file_name(r: OffsetRange) -> str:
     """The name of a range's file. Sorted by name, files are in offset order."""
     return f"{r.topic}-{r.partition}/{_span(r)}"
+
+
+def rejected_name(r: OffsetRange) -> str:
+    """The name of the file with a range's records whose values do not fit."""
+    return f"{REJECTED}{file_name(r).removesuffix('.parquet')}.rejected"
+
+
+def is_rejected(found: ArchivedFile) -> bool:
+    """Whether a file has such records."""
+    return found.path.startswith(REJECTED)
 
 
 def period_name(

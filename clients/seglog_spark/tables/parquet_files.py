@@ -51,6 +51,7 @@ def write_file(
     compression: str,
     met: Iterable[ConsumerGap] = (),
     part: Part | None = None,
+    schema: pa.Schema = SCHEMA,
 ) -> ArchivedFile:
     """Write all records of ``r`` in offset order, to the range's file in ``store``; return its entry.
 
@@ -60,14 +61,14 @@ def write_file(
     with store.new(file_name(r) if part is None else part.name) as temporary:
         with pq.ParquetWriter(
             temporary,
-            SCHEMA,
+            schema,
             compression=compression,
             compression_level=_LEVELS.get(compression),
             use_dictionary=["topic", "partition", "timestampType"],
             write_page_index=True,
         ) as writer:
             facts = Facts(r)
-            for group in grouped(batches):
+            for group in grouped(batches, schema):
                 writer.write_table(group, row_group_size=_GROUP_ROWS)
                 facts.add(group)
             written = facts.file(met)
@@ -120,9 +121,9 @@ def first_at(store: Store, name: str, time_ms: int) -> int | None:
     return None
 
 
-def grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def grouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema = SCHEMA) -> Iterator[pa.Table]:
     """The batches as tables of a row group each, bounded in rows and bytes."""
-    return (found.select(SCHEMA.names).cast(SCHEMA) for found in gathered(batches, _GROUP_ROWS, _GROUP_BYTES))
+    return (found.select(schema.names).cast(schema) for found in gathered(batches, _GROUP_ROWS, _GROUP_BYTES))
 
 
 class Facts:

@@ -50,6 +50,7 @@ def write_by_period(
     met: Iterable[ConsumerGap] = (),
     table_format: Format = "parquet",
     rows_max: int = sys.maxsize,
+    schema: pa.Schema = SCHEMA,
 ) -> list[ArchivedFile]:
     """Write all records of ``r`` to files by period; the first file has the gaps. One file if there is no record.
 
@@ -58,8 +59,8 @@ def write_by_period(
     Otherwise as ``write_file``.
     """
     facts = Facts(r)
-    with _Spool(UNITS[layout]) as spool:
-        for group in grouped(batches):
+    with _Spool(UNITS[layout], schema) as spool:
+        for group in grouped(batches, schema):
             facts.add(group)
             spool.add(group)
         whole = facts.file(met)
@@ -68,7 +69,7 @@ def write_by_period(
         _begin(store, r, names)
         parts = [Part(names[0], whole.missing, whole.gaps), *(Part(name, 0, ()) for name in names[1:])]
         return [
-            write_file(store, r, spool.read(piece), compression, part=part)
+            write_file(store, r, spool.read(piece), compression, part=part, schema=schema)
             for piece, part in zip(pieces, parts, strict=True)
         ]
 
@@ -156,11 +157,11 @@ class _Piece(NamedTuple):
 class _Spool(ExitStack):
     """A temporary file of records, each batch of one period, in numpy's ``unit``."""
 
-    def __init__(self, unit: str) -> None:
+    def __init__(self, unit: str, schema: pa.Schema) -> None:
         super().__init__()
         self._unit = unit
         self._file = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the rest
-        self._writer = pa.ipc.new_file(self._file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+        self._writer = pa.ipc.new_file(self._file, schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
         self._batches: dict[int, list[tuple[int, int]]] = {}  # numbers of batches and their rows, by period
         self._count = 0
         self._reader: Any = None

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -77,3 +78,65 @@ def test_a_format_is_kept_and_is_what_its_readers_read(tmp_path: Path, capsys: p
         assert "was begun with --format delta, and stays as it was begun" in said("archive")
     with pytest.raises(InputError, match="is a table of Delta, which knows its files itself"):
         load_whole(Folder(Path(out)))
+
+
+def archived(broker: Broker, out: Path, *more: str) -> int:
+    return main(["--server", broker.address, "archive", "--topic", "t", "--out", str(out), *more])
+
+
+def test_values_are_typed_by_a_schema_that_is_inferred_shown_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, text = tmp_path / "typed", tmp_path / "text"
+    with Broker() as broker, connect(broker.address) as client:
+        client.create_topic("t", partitions=2)
+        with client.producer("t") as producer:
+            for number in range(40):
+                producer.send(b'{"id": %d, "tags": ["a"]}' % number, partition=number % 2)
+            producer.send(None, partition=0)
+        assert archived(broker, out, "--value", "json", "--schema", "infer") == 0
+        assert "values are json: id bigint, tags array<string>" in capsys.readouterr().err
+        with client.producer("t") as producer:
+            producer.send(b'{"id": "x"}', partition=1)
+        assert archived(broker, out, "--value", "json", "--json") == 0
+        said = capsys.readouterr()
+        assert json.loads(said.out)["rejected"] == 1
+        assert f"values of 1 record do not fit: see {out}/_rejected" in said.err
+        for options, sentence in (
+            ((), "has values as json, and stays as it was begun; say --value json"),
+            (("--value", "json", "--schema", "id int"), "of another schema (id bigint, tags array<string>)"),
+            (("--value", "string", "--schema", "id int"), "values that are string have no schema"),
+        ):
+            assert archived(broker, out, *options) != 0
+            assert sentence in capsys.readouterr().err
+        assert archived(broker, text, "--value", "json") == 0
+    query = f"select count(value), sum(value.id), any_value(value.tags) from '{out}/**/*.parquet'"
+    assert duckdb.sql(query).fetchall() == [(40, 780, ["a"])]
+    query = f"select count(value), sum((value->>'id')::int) from '{text}/**/*.parquet' where value->>'id' != 'x'"
+    assert duckdb.sql(query).fetchall() == [(40, 780)]
+    query = f"select partition, \"offset\", value, reason from read_parquet('{out}/_rejected/**/*.rejected')"
+    reason = "JSON of another shape (Expected `int | null`, got `str` - at `$.id`)"
+    assert duckdb.sql(query).fetchall() == [(1, 20, b'{"id": "x"}', reason)]
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_tables_have_columns_of_types_too(tmp_path: Path, table_format: str) -> None:
+    out = tmp_path / "table"
+    with Broker() as broker, connect(broker.address) as client:
+        client.create_topic("t")
+        options = ("--value", "json", "--schema", "by struct<id: bigint>", "--format", table_format)
+        for value in (b'{"by": {"id": 5}}', b"{"):
+            with client.producer("t") as producer:
+                producer.send(value, timestamp=HOUR_MS)
+            assert archived(broker, out, *options, "--partition-by", "day") == 0
+    if table_format == "delta":
+        rows = DeltaTable(out).to_pyarrow_table()
+    else:
+        rows = (
+            load_catalog("seglog", type="sql", uri=f"sqlite:///{out}/_catalog.db")
+            .load_table(("seglog", "t"))
+            .scan()
+            .to_arrow()
+        )
+    assert rows.column("value").to_pylist() == [{"by": {"id": 5}}]
+    assert list(Folder(out).names("_rejected")) == [f"_rejected/t-0/{1:020d}-{2:020d}.rejected"]

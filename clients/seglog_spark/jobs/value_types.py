@@ -1,0 +1,66 @@
+"""What the values of an archive are: by its options when it is begun, by its manifest from then on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from seglog.arrow.reading import sample
+from seglog.arrow.values import Values
+from seglog.cli.arguments import Options
+from seglog.cli.exits import InputError
+from seglog.client import Client
+
+INFER: Final = "infer"
+_FILES: Final = (".avsc", ".proto", ".desc", ".ddl")
+
+
+def begun(options: Options, client: Client, say: Callable[[str], None]) -> dict[str, Any]:
+    """The setting of a new archive, none for bytes; shows the schema. Raises InputError and RegistryError."""
+    try:
+        values = _asked(options)
+        if values is None:
+            return {}
+        if options.schema == INFER:
+            values = values.inferred(sample(client, options.topic))
+        values = values.for_topic(options.topic)
+        kind, _ = values.decoder()
+    except (ValueError, OSError) as error:
+        raise InputError(str(error)) from None
+    say(f"values are {values.kind}: {values.schema if values.kind == 'json' and values.schema else kind}")
+    return {"values": msgspec.to_builtins(values)}
+
+
+def kept(options: Options, settings: Mapping[str, Any], place: str) -> Values | None:
+    """The values of an archive that was begun. Raises InputError when the options say others."""
+    try:
+        asked = _asked(options)
+    except (ValueError, OSError) as error:
+        raise InputError(str(error)) from None
+    found = Values(**settings["values"]) if "values" in settings else None
+    before, now = found.kind if found else "bytes", asked.kind if asked else "bytes"
+    if before != now:
+        raise InputError(
+            f"the archive in {place} has values as {before}, and stays as it was begun; say --value {before}, or name "
+            "another folder"
+        )
+    if found is None or asked is None:
+        return None
+    if (asked.schema or found.schema, asked.message or found.message) != (found.schema, found.message):
+        raise InputError(
+            f"the archive in {place} has values of another schema ({found.schema}), and stays as it was begun; leave "
+            "out --schema to go on with that, or name another folder"
+        )
+    return replace(found, registry=asked.registry or found.registry)
+
+
+def _asked(options: Options) -> Values | None:
+    """What the options say, without a schema where that is found out. Raises ValueError and OSError."""
+    text, schema = options.schema, None
+    if text is not None and text != INFER:
+        schema = Path(text) if text.endswith(_FILES) else text
+    if options.value in {None, "bytes"} and not (text or options.registry or options.message):
+        return None
+    return Values(options.value or "bytes", schema, options.registry, options.message)

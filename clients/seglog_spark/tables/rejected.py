@@ -1,0 +1,77 @@
+"""Records whose values do not fit their type: in files beside the archive, raw, each with the reason.
+
+A range has one such file at most, ``_rejected/…``, which is whole before any other file of the range is. Its name does
+not end in ``.parquet``, as patterns of readers do, and begins as those of folders that engines pass over.
+"""
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from seglog.arrow.values import Values
+from seglog.core.records import ConsumerGap
+from seglog_spark.offsets import OffsetRange
+from seglog_spark.tables.manifest import ArchivedFile, rejected_name
+from seglog_spark.tables.parquet_files import SCHEMA, Part, find_file, write_file
+from seglog_spark.tables.stores import Store
+
+REJECTED: Final = SCHEMA.append(pa.field("reason", pa.string()))
+"""The columns of a file: those of a record, ``value`` as bytes, and why it does not fit."""
+
+
+def schema_with(values: Values | None) -> pa.Schema:
+    """The columns of an archive of such values; None: bytes."""
+    if values is None:
+        return SCHEMA
+    return SCHEMA.set(SCHEMA.names.index("value"), pa.field("value", values.decoder()[0]))
+
+
+class Sieve:
+    """Gives the values of a range's records their type, and keeps those that do not fit in a file of their own."""
+
+    def __init__(self, store: Store, r: OffsetRange, values: Values, compression: str) -> None:
+        self._store, self._range, self._compression = store, r, compression
+        _, self._decode = values.decoder()
+        self.files: list[ArchivedFile] = []
+        """The file, if there is one, when all batches were passed."""
+
+    def passed(self, batches: Iterable[pa.RecordBatch], met: list[ConsumerGap]) -> Iterator[pa.RecordBatch]:
+        """The records that fit; offsets of the others become gaps, ``rejected``, in ``met``.
+
+        Raises RegistryError where a registry cannot be asked.
+        """
+        count = 0
+        with tempfile.TemporaryFile() as file:
+            with pa.ipc.new_file(file, REJECTED, options=pa.ipc.IpcWriteOptions(compression="lz4")) as spool:
+                for batch in batches:
+                    column, misfits = self._decode(batch.column("value"))
+                    typed = batch.set_column(batch.schema.names.index("value"), "value", column)
+                    if misfits:
+                        rows = pa.array([row for row, _ in misfits], pa.int64())
+                        reasons = pa.array([reason for _, reason in misfits], pa.string())
+                        spool.write_batch(pa.record_batch([*batch.take(rows).columns, reasons], schema=REJECTED))
+                        count += 1
+                        offsets = batch.column("offset").take(rows).to_pylist()
+                        met += [ConsumerGap(*self._range[:2], each, each + 1, "rejected") for each in offsets]
+                        fits = np.ones(len(batch), np.bool_)
+                        fits[rows] = False
+                        typed = typed.filter(pa.array(fits))
+                    yield typed
+            name = rejected_name(self._range)
+            if not count:
+                self._store.remove(name)  # of a killed run, when the registry lacked a schema
+                return
+            file.seek(0)
+            with pa.ipc.open_file(file) as rejected:
+                rows = map(rejected.get_batch, range(count))
+                part = Part(name, 0, ())
+                self.files = [write_file(self._store, self._range, rows, self._compression, part=part, schema=REJECTED)]
+
+
+def find_rejected(store: Store, r: OffsetRange) -> list[ArchivedFile]:
+    """The file of a range whose other files are there, if it has one."""
+    found = find_file(store, r, rejected_name(r))
+    return [] if found is None else [found]

@@ -1,0 +1,139 @@
+"""Archives whose values have a type, and the records whose values do not fit."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from seglog.arrow.values import Values
+from seglog.cli.arguments import Options
+from seglog.cli.exits import InputError
+from seglog_spark.jobs import archiving
+from seglog_spark.jobs.archiving import ArchiveTask, Place, Plan, archive
+from seglog_spark.jobs.inputs import open_input
+from seglog_spark.offsets import OffsetRange
+from seglog_spark.tables import stores
+from seglog_spark.tables.manifest import FileGap, Layout, Manifest, load, rejected_name, save
+from seglog_spark.tables.parquet_files import SCHEMA
+from seglog_spark.tables.rejected import schema_with
+from seglog_spark.tables.stores import Folder
+from seglog_spark.tables.targets import ParquetFiles
+from tests.spark.fake_log import RECORD_BYTES, log
+from tests.spark.jobs.records import DAY_US, batches, timed
+
+VALUES = Values("json", "id bigint")
+
+
+def value_at(offset: int) -> bytes | None:
+    """Of offsets with 3 at their end it is no JSON, with 5 of another shape, with 7 a tombstone."""
+    return {3: b"{", 5: b'{"id":"x"}', 7: None}.get(offset % 10, b'{"id":%d}' % offset)
+
+
+class FakeReader:
+    """In place of RangeReader."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def read(self, r: OffsetRange) -> Iterator[pa.RecordBatch]:
+        place = SCHEMA.names.index("value")
+        for batch in timed(batches(r), lambda offset: offset % 2 * DAY_US):
+            values = [value_at(offset) for offset in batch.column("offset").to_pylist()]
+            yield batch.set_column(place, "value", pa.array(values, pa.binary()))
+
+
+class KilledError(BaseException):
+    pass
+
+
+@pytest.fixture(params=[None, "date"])
+def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    monkeypatch.setattr(archiving, "RangeReader", FakeReader)
+    found: Layout = request.param
+    return found
+
+
+def run(folder: Path, layout: Layout, end: int) -> None:
+    place = Place(Folder(folder), ParquetFiles(Folder(folder)))
+    task = ArchiveTask(
+        "localhost", place.store, "zstd", durable_only=False, accept_loss=False, layout=layout, values=VALUES
+    )
+    with place.store.claimed():
+        manifest = load(place.store) or Manifest("a", "id", settings={"partition_by": layout} if layout else {})
+        plan = Plan("localhost", "a", 40 * RECORD_BYTES)
+        archive(plan, log(a_0=end), manifest, place, lambda ranges: [task(r) for r in ranges])
+
+
+def check(folder: Path, end: int) -> None:
+    """Each record is in the archive with a value of its type, or beside it with the reason."""
+    rows = ds.dataset(folder, format="parquet").to_table(columns=["offset", "value"]).sort_by("offset").to_pylist()
+    fitting = [offset for offset in range(end) if offset % 10 not in {3, 5}]
+    assert [row["offset"] for row in rows] == fitting
+    assert [row["value"] for row in rows] == [None if n % 10 == 7 else {"id": n} for n in fitting]
+    made = load(Folder(folder))
+    assert made is not None
+    beside = [row for found in made.rejected for row in pq.read_table(folder / found.path).to_pylist()]
+    assert [(row["offset"], row["value"]) for row in beside] == [
+        (n, value_at(n)) for n in range(end) if n % 10 in {3, 5}
+    ]
+    assert {row["reason"][:7] for row in beside} == {"no JSON", "JSON of"}
+    assert sum(found.records for found in made.rejected) == sum(found.missing for found in made.files)
+    assert made.files[0].gaps is not None
+    assert FileGap(3, 4, "rejected") in made.files[0].gaps
+    named = {found.path for found in (*made.files, *made.rejected)}
+    assert {name for name in Folder(folder).names() if name.rpartition("/")[2][0] not in "_."} == named
+
+
+def test_values_have_their_type_and_what_does_not_fit_is_beside_them(tmp_path: Path, layout: Layout) -> None:
+    run(tmp_path, layout, 60)
+    run(tmp_path, layout, 90)
+    check(tmp_path, 90)
+    (first, *_) = ds.dataset(tmp_path, format="parquet").files
+    assert pq.read_schema(first).equals(schema_with(VALUES))
+
+
+def test_a_run_that_is_killed_at_any_step_is_gone_on_with(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, layout: Layout
+) -> None:
+    for last in range(200):
+        folder, taken = tmp_path_factory.mktemp("archive"), 0
+
+        def step(path: Path, *arguments: Any, real: Any = Path.replace, last: int = last) -> Any:
+            nonlocal taken
+            if taken == last:
+                raise KilledError
+            taken += 1
+            return real(path, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(stores, "_sync", lambda _: None)
+            patch.setattr(Path, "replace", step)
+            try:
+                run(folder, layout, 60)
+            except KilledError:
+                pass
+            else:
+                break
+        run(folder, layout, 60)
+        check(folder, 60)
+    assert last > 4
+
+
+def test_jobs_that_take_records_refuse_it(tmp_path: Path) -> None:
+    save(Folder(tmp_path), Manifest("a", "id", settings={"values": {"kind": "json"}}))
+    with pytest.raises(InputError, match="has values as json; records are in an archive of bytes"):
+        open_input(Options(id, "", json=False, connect_timeout=1.0, values={"archive": str(tmp_path)}), None)
+
+
+def test_what_a_killed_run_rejected_goes_when_it_fits(tmp_path: Path, layout: Layout) -> None:
+    stale = rejected_name(OffsetRange("a", 0, 0, 3))
+    Folder(tmp_path).write(stale, b"of a run that was killed, when the registry lacked a schema")
+    run(tmp_path, layout, 3)
+    assert not (tmp_path / stale).exists()
+    made = json.loads((tmp_path / "_manifest.json").read_bytes())
+    assert made["rejected"] == []
