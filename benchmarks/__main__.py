@@ -14,6 +14,7 @@ from typing import Final
 
 from benchmarks import (
     append,
+    archiving,
     clients,
     compaction,
     fetch,
@@ -58,6 +59,7 @@ BENCHMARKS: Final = (
     quotas.BENCHMARK,
     spark.BENCHMARK,
     spark_writing.BENCHMARK,
+    archiving.BENCHMARK,
     compaction.BENCHMARK,
     Benchmark("stalls", "the daemon's longest turns in all of the above, in processor time", "", _stalls),
 )

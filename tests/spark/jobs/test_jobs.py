@@ -1,5 +1,6 @@
 """The jobs on a real broker and a real Spark, against plain Python."""
 
+import json
 import random
 from collections import Counter, defaultdict
 from operator import itemgetter
@@ -17,6 +18,7 @@ from seglog.core.moments import from_epoch_ms
 from seglog.core.partitioner import partition_for_key
 from seglog.core.records import Record
 from seglog_spark.jobs import running
+from tests.processes import Daemon, seglog
 from tests.spark.conftest import Command, Job
 
 pytestmark = [pytest.mark.timeout(900)]
@@ -113,6 +115,33 @@ def test_archive_then_replay_gives_the_same_topic_again(
     assert replayed["records"] == 9_460
     assert content(records(client, target)) == content(there)
     assert client.describe_topic(target).partitions == 4
+
+
+@pytest.mark.parametrize("layout", [(), ("--partition-by", "month")], ids=["flat", "month"])
+def test_an_archive_goes_on_with_spark_and_without(
+    layout: tuple[str, ...], job: Job, running: Daemon, client: Client, topic: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "archive"
+    archive = ("archive", "--topic", topic, "--out", str(out), *layout)
+
+    def without_spark() -> dict[str, Any]:
+        done = seglog(running.address, *archive, "--json")
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    for number, archived in enumerate((without_spark, lambda: job(*archive), without_spark)):
+        produce(client, topic, 300, start=number * 300)
+        summary = archived()
+        assert summary["records"] == 300
+        assert {path.split("/")[0] for path in summary["files"]} <= {
+            f"topic={topic}",
+            *(f"{topic}-{p}" for p in range(4)),
+        }
+    there = {partition: sorted(some, key=itemgetter(0)) for partition, some in in_files(out).items()}
+    assert there == with_offsets(records(client, topic))
+    assert job("replay", "--in", str(out), "--to-topic", f"{topic}-again")["records"] == 900
+    assert content(records(client, f"{topic}-again")) == content(records(client, topic))
 
 
 def test_replay_takes_a_range_and_keeps_what_it_is_told_to_keep(
@@ -280,7 +309,8 @@ def test_what_cannot_be_is_said_in_a_sentence(command: Command, client: Client, 
         (("archive", "--topic", f"{topic}s", "--out", f"{here}/a"), 4, f"did you mean {topic}"),
         (("archive", "--topic", topic, "--out", here), 1, "is not an archive of seglog"),
         (("archive", "--topic", topic, "--out", str(file)), 1, "is a file; an archive is a folder"),
-        (("archive", "--topic", topic, "--out", "s3://there"), 2, "write a folder"),
+        (("compact", "--topic", topic, "--out", "s3://there"), 2, "write a folder"),
+        (("archive", "--topic", topic, "--out", "ftp://there"), 2, "there is no kind of destination ftp://"),
         (("archive", "--topic", topic, "--out", f"{here}/a", "--trigger", "5"), 2, "--trigger is how often --follow"),
         (("replay", "--in", f"{here}/none", "--to-topic", "x"), 1, "holds no archive of seglog"),
         (("replay", "--topic", topic, "--to-topic", topic), 2, "is read and written"),
