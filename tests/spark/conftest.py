@@ -90,6 +90,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
 
 @pytest.fixture
+def conf(spark: "SparkSession") -> Iterator[Callable[[str, str], None]]:
+    """Set a key of the session until the test is over."""
+    before: dict[str, str | None] = {}
+
+    def put(key: str, value: str) -> None:
+        before.setdefault(key, spark.conf.get(key, None))
+        spark.conf.set(key, value)
+
+    yield put
+    for key, value in before.items():
+        spark.conf.unset(key) if value is None else spark.conf.set(key, value)
+
+
+@pytest.fixture
 def command(
     spark: "SparkSession", running: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,20 +84,6 @@ def copy(spark: "SparkSession", running: Daemon, source: str, target: str, check
 
 ADAPTIVE = "spark.sql.adaptive.streaming.stateless.enabled"
 SIZES = ("spark.sql.adaptive.advisoryPartitionSizeInBytes", "spark.sql.adaptive.coalescePartitions.minPartitionSize")
-
-
-@pytest.fixture
-def conf(spark: "SparkSession") -> Iterator[Callable[[str, str], None]]:
-    """Set a key of the session until the test is over."""
-    before: dict[str, str | None] = {}
-
-    def put(key: str, value: str) -> None:
-        before.setdefault(key, spark.conf.get(key, None))
-        spark.conf.set(key, value)
-
-    yield put
-    for key, value in before.items():
-        spark.conf.unset(key) if value is None else spark.conf.set(key, value)
 
 
 def lose_the_last_note(checkpoint: Path) -> None:

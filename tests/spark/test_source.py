@@ -1,7 +1,9 @@
 import json
 import re
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +147,79 @@ def test_a_stream_commits_its_progress_to_a_group_which_it_never_reads(
     produce(client, topic, 30, start=250)
     assert len(stream(spark, running, topic, checkpoint, **options)[1]) == 30
     assert client.describe_group(f"{topic}-etl").records == 0
+
+
+@pytest.mark.soak
+def test_a_topic_that_goes_back_stops_its_stream(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
+) -> None:
+    """Spark would ask for the offsets behind the new end once more, as of any source that does not look itself."""
+    produce(client, topic, 100, partitions=1)
+    assert len(stream(spark, running, topic, checkpoint, startingOffsets="earliest")[1]) == 100
+    client.delete_topic(topic)
+    produce(client, topic, 40, partitions=1)
+    with pytest.raises(Exception, match=r"up to offset 100, and its log ends at 40: .* the topic was recreated"):
+        stream(spark, running, topic, checkpoint)
+    assert stream(spark, running, topic, checkpoint, failOnDataLoss="false")[1] == []
+    produce(client, topic, 70, start=40, partitions=1)
+    assert [offset for *_, offset in stream(spark, running, topic, checkpoint)[1]] == list(range(40, 110))
+
+
+NAMED = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+
+
+def counted(
+    spark: "SparkSession", running: Daemon, topic: str, checkpoint: Path, starting: str, *names: str | None
+) -> int:
+    """Rows of a run over a source for each name, of the partition that is its place among them."""
+    frames = []
+    for partition, name in enumerate(names):
+        reader = spark.readStream.format("seglog").options(servers=running.address, startingOffsets=starting)
+        reader = reader.option("assign", json.dumps({topic: [partition]}))
+        frames.append((reader if name is None else reader.name(name)).load())
+    writer = (
+        reduce(lambda some, more: some.union(more), frames)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+    )
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return sum(progress.numInputRows for progress in query.recentProgress)
+
+
+@pytest.mark.soak
+def test_names_of_sources_are_for_new_checkpoints(
+    spark: "SparkSession",
+    running: Daemon,
+    client: Client,
+    topic: str,
+    tmp_path: Path,
+    conf: Callable[[str, str], None],
+) -> None:
+    """With names a source can be added later. The offsets of a checkpoint without are where a new one begins."""
+    produce(client, topic, 100)
+    old, new, ends = tmp_path / "old", tmp_path / "new", "earliest"
+    places = {place.partition: place.latest for place in client.offsets(topic)}
+
+    def run(checkpoint: Path, *names: str | None) -> int:
+        return counted(spark, running, topic, checkpoint, ends, *names)
+
+    assert run(old, None) == places[0]
+    with pytest.raises(Exception, match="SOURCE_NAMING_NOT_SUPPORTED"):
+        run(old, "first")
+    with pytest.raises(Exception, match=r"are .1. sources in the checkpoint offsets and now there are .2."):
+        run(old, None, None)
+    conf(NAMED, "true")
+    with pytest.raises(Exception, match="CANNOT_ENABLE_ON_EXISTING_CHECKPOINT"):
+        run(old, "first")
+    last = max((old / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    ends = last.read_text().splitlines()[-1]
+    assert run(new, "first") == 0
+    ends = "earliest"
+    assert run(new, "first", "second") == places[1]
+    with pytest.raises(Exception, match="UNNAMED_STREAMING_SOURCES_WITH_ENFORCEMENT"):
+        run(new, None)
+    assert run(new, "renamed", "second") == places[0], "a name that is new begins at startingOffsets"
 
 
 @pytest.mark.soak
