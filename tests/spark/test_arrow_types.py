@@ -82,14 +82,3 @@ def test_batches_of_mapinarrow_have_to_have_the_types_themselves(
     """A dictionary's numbers would even be taken for values, so nothing but the type that is declared is safe."""
     with pytest.raises(Exception, match=r"UNSUPPORTED_CALL|UNSUPPORTED_ARROWTYPE"):
         spark.range(1, numPartitions=1).mapInArrow(batches(column), ddl).collect()
-
-
-@pytest.mark.soak
-def test_large_types_go_to_the_sink(
-    spark: "SparkSession", running: Daemon, client: Client, topic: str, conf: Callable[[str, str], None]
-) -> None:
-    conf("spark.sql.execution.arrow.useLargeVarTypes", "true")
-    frame = spark.range(2).selectExpr("concat('key ', id) as key", "cast(concat('value ', id) as binary) as value")
-    frame.write.format("seglog").options(servers=running.address, topic=topic).mode("append").save()
-    with client.consumer(topic) as consumer:
-        assert sorted(record.value for record in consumer if record.value) == [b"value 0", b"value 1"]
