@@ -22,7 +22,7 @@ ADMINISTRATIVE: Final = frozenset(
 )
 """The operations that are for administrators alone while rules are not in force, with whatever resource."""
 
-DECISIONS_MAX: Final = 100_000
+DECISIONS_MAX: Final = 50_000
 """The most decisions that are kept for all clients; the next one drops them all."""
 
 NAME_CHARACTERS_MAX: Final = 249

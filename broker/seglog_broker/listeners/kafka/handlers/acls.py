@@ -14,7 +14,7 @@ from seglog_broker.listeners.kafka.turns import each_outcome, in_turns
 from seglog_broker.runtime.response_memory import PART_BYTES
 from seglog_protocol.access import Kind, Operation, Rule, RuleFilter
 from seglog_protocol.kafka import messages
-from seglog_protocol.kafka.acls import rule_of, with_rule
+from seglog_protocol.kafka.acls import StructT, rule_of, with_rule
 
 _Described = messages.DescribeAclsResponse
 _Deleted = messages.DeleteAclsResponse
@@ -26,10 +26,9 @@ async def describe_acls(context: RequestContext, request: messages.DescribeAclsR
     resources: dict[tuple[Any, ...], _Described.DescribeAclsResource] = {}
     try:
         async for rule in in_turns(context, await context.broker.access.describe(rule_of(RuleFilter, request))):
-            _reserve(context, rule)
             kind, pattern, name = key = rule[:3]
             made = _Described.DescribeAclsResource(resource_type=kind, resource_name=name, pattern_type=pattern)
-            resources.setdefault(key, made).acls.append(with_rule(_Described.AclDescription, rule))
+            resources.setdefault(key, made).acls.append(_told(context, _Described.AclDescription, rule))
     except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
         response.error_code, response.error_message = failure_of(error, "DescribeAcls")
         return response
@@ -63,8 +62,7 @@ async def delete_acls(context: RequestContext, request: messages.DeleteAclsReque
             if isinstance(found, Exception):
                 raise found  # noqa: TRY301 - answered as one that comes of this filter's own answer
             async for rule in in_turns(context, found):
-                _reserve(context, rule)
-                matching = with_rule(_Deleted.DeleteAclsMatchingAcl, rule)
+                matching = _told(context, _Deleted.DeleteAclsMatchingAcl, rule)
                 matching.error_message = None
                 result.matching_acls.append(matching)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -73,9 +71,10 @@ async def delete_acls(context: RequestContext, request: messages.DeleteAclsReque
     return response
 
 
-def _reserve(context: RequestContext, rule: Rule) -> None:
-    """Count a rule before it is a part of the response."""
+def _told(context: RequestContext, cls: type[StructT], rule: Rule) -> StructT:
+    """A rule as a part of the response, whose memory is counted."""
     context.reserve(PART_BYTES + 2 * sum(map(len, (rule.name, rule.principal, rule.host))))
+    return with_rule(cls, rule)
 
 
 _ALTER: Final = Operation.ALTER, Kind.CLUSTER
