@@ -3,17 +3,26 @@
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from seglog_protocol.quotas import CLIENT_ID, CONNECTION_CREATION_RATE, IP, REQUEST_PERCENTAGE, USER, ClientQuotas
+from seglog_protocol.quotas import (
+    CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    IP,
+    NAME_CHARACTERS_MAX,
+    REQUEST_PERCENTAGE,
+    USER,
+    ClientQuotas,
+)
 
 
 class Limit(NamedTuple):
-    """The quota that counts for a client, and the bucket in which it is counted."""
+    """The quota that counts for a client, and the names of the bucket in which it is counted."""
 
     value: float
+    key: str
     user: str
     """Empty where all users share the bucket."""
     client_id: str
-    """Empty where all client ids share it; the address of connections."""
+    """Empty where all client ids share it; of connections their address. No longer than that of one with a quota."""
 
 
 class QuotaTable:
@@ -43,10 +52,11 @@ class QuotaTable:
             for ids in by_id:
                 found = self._quotas.get((*ids, *whose), {}).get(key)
                 if found is not None:
-                    return Limit(found, user if whose else "", (client_id or "") if ids else "")
+                    shown = (client_id or "")[:NAME_CHARACTERS_MAX] if ids else ""  # a client may send 32 KiB
+                    return Limit(found, key, user if whose else "", shown)
         return None
 
     def limit_of_connections(self, address: str) -> Limit | None:
         """The connections a second that may come from an address; None if there is no limit."""
         found = self._addresses.get(address, self._addresses.get(None)) if self._addresses else None
-        return None if found is None else Limit(found, "", address)
+        return None if found is None else Limit(found, CONNECTION_CREATION_RATE, "", address)

@@ -21,7 +21,6 @@ from seglog_protocol.quotas import (
 
 ResultT = TypeVar("ResultT")
 
-_PERCENT: Final = 100.0  # of the loop's time are all of it
 _INT32_MAX: Final = 2**31 - 1
 
 
@@ -54,29 +53,29 @@ class Usage(Worked):
 
         With ``is_refusable`` False, and they are not counted, for a client that is above a quota with them.
         """
-        if is_refusable and self.note_time():
+        if is_refusable and (self.note_time() or self._use(CONSUMER_BYTE_RATE, size, size)):
             return False
-        may = self._use(CONSUMER_BYTE_RATE, size, size if is_refusable else None)
-        self._broker.metrics.fetch_bytes += size if may else 0
-        return may
+        if not is_refusable:
+            self._use(CONSUMER_BYTE_RATE, size)
+        self._broker.metrics.fetch_bytes += size
+        return True
 
-    def note_time(self) -> bool:
-        """Count the loop's time that was spent on this connection; True if it is muted for that."""
+    def note_time(self) -> float:
+        """Count the loop's time that was spent on this connection; the seconds that it is muted for that."""
         if not self.is_timed:
-            return False
+            return 0.0
         loop_time = self._broker.usage_buckets.loop_time
         loop_time.give_to(loop_time.give_to(None))  # what was spent up to now
         seconds, self.seconds = self.seconds, 0.0
-        before = self.muted_until
-        self._use(REQUEST_PERCENTAGE, _PERCENT * seconds)
-        return self.muted_until > before
+        return self._use(REQUEST_PERCENTAGE, 100 * seconds)
 
     def may_change(self, partitions: int, *, is_strict: bool = False) -> bool:
         """Count partitions that are to be created or deleted.
 
         With ``is_strict`` they may not be while the client is above its quota: False, and they are not counted.
         """
-        return not partitions or self._use(CONTROLLER_MUTATION_RATE, partitions, 0 if is_strict else None)
+        seconds = self._use(CONTROLLER_MUTATION_RATE, partitions, 0 if is_strict else None) if partitions else 0.0
+        return not (seconds and is_strict)
 
     async def wait_to_change(self, partitions: int) -> bool:
         """Count partitions that are to be created or deleted as soon as the client is within its quota; True then."""
@@ -89,15 +88,15 @@ class Usage(Worked):
         bucket = self._bucket(CONSUMER_BYTE_RATE, trio.current_time())
         return _INT32_MAX if bucket is None else int(min(bucket.most, _INT32_MAX))
 
-    def _use(self, key: str, amount: float, needed: float | None = None) -> bool:
-        """Count an amount, and mute the connection while its client is above the quota.
+    def _use(self, key: str, amount: float, needed: float | None = None) -> float:
+        """Count an amount, and mute the connection while its client is above the quota; for how many seconds.
 
-        Where ``needed`` tokens must be there before it is False without them, and nothing is counted.
+        Where ``needed`` tokens must be there before, nothing is counted without them.
         """
         now = trio.current_time()
         bucket = self._bucket(key, now)
         if bucket is None:
-            return True
+            return 0.0
         if needed is None:
             bucket.take(amount, now)
         seconds = self._broker.usage_buckets.throttle(bucket, now, needed or 0.0)
@@ -106,7 +105,7 @@ class Usage(Worked):
             self._broker.metrics.muted.add(self)
         elif needed is not None:
             bucket.take(amount, now)
-        return needed is None or not seconds
+        return seconds
 
     def _bucket(self, key: str, now: float) -> Bucket | None:
         """The bucket of the client's quota; None if it has none."""
@@ -114,7 +113,7 @@ class Usage(Worked):
         if not quotas.has_any:
             return None
         user = self._session.principal.partition(":")[2]
-        return self._broker.usage_buckets.bucket(key, quotas.limit(key, user, self.client_id), now)
+        return self._broker.usage_buckets.bucket(quotas.limit(key, user, self.client_id), now)
 
     # --- Time ---------------------------------------------------------------------------------------------------------
 

@@ -38,8 +38,8 @@ class ConnectionLimits:
         config = self._live.current
         own = config.of_listener(listener).max_connection_creation_rate
         for name, limit in (("", config.max_connection_creation_rate), (label, own)):
-            counted = None if limit == UNLIMITED else Limit(limit, name, "")
-            if (bucket := self._buckets.bucket(CONNECTION_CREATION_RATE, counted, now)) is not None:
+            counted = None if limit == UNLIMITED else Limit(limit, CONNECTION_CREATION_RATE, name, "")
+            if (bucket := self._buckets.bucket(counted, now)) is not None:
                 bucket.take(1, now)
                 longest = max(longest, bucket.wait(now))
         return min(longest, config.quota_window_size_seconds)
@@ -59,8 +59,7 @@ class ConnectionLimits:
 
     def throttle(self, address: str, now: float) -> float:
         """Count a new connection of an address; the seconds until it may try again, 0 where it may connect now."""
-        limit = self._live.quotas.limit_of_connections(address)
-        bucket = self._buckets.bucket(CONNECTION_CREATION_RATE, limit, now)
+        bucket = self._buckets.bucket(self._live.quotas.limit_of_connections(address), now)
         if bucket is None:
             return 0.0
         seconds = self._buckets.throttle(bucket, now, 1)

@@ -9,12 +9,7 @@ from seglog_broker.config.client_quotas import Limit
 from seglog_broker.logger import get_logger
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
-from seglog_protocol.quotas import (
-    CONNECTION_CREATION_RATE,
-    CONTROLLER_MUTATION_RATE,
-    NAME_CHARACTERS_MAX,
-    REQUEST_PERCENTAGE,
-)
+from seglog_protocol.quotas import CONNECTION_CREATION_RATE, CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 BUCKETS_MAX: Final = 10_000
 """Buckets that are kept; for one more, the one that was looked for longest ago is forgotten."""
@@ -105,17 +100,16 @@ class UsageBuckets:
         self._told: dict[Name, float] = {}  # when the log was told of a bucket; the oldest first
         self.loop_time = LoopTime()
 
-    def bucket(self, key: str, limit: Limit | None, now: float) -> Bucket | None:
+    def bucket(self, limit: Limit | None, now: float) -> Bucket | None:
         """The bucket in which the use of a quota is counted; None if there is no such quota."""
         if limit is None:
             return None
-        # As much of a client id as one with a quota may have; a client may send 32 KiB.
-        name = key, limit.user, limit.client_id[:NAME_CHARACTERS_MAX]
+        name = limit.key, limit.user, limit.client_id
         found = self._buckets.get(name)
         if found is None:
             config = self._live.current
             seconds = config.quota_window_num * config.quota_window_size_seconds
-            if key == CONTROLLER_MUTATION_RATE:
+            if limit.key == CONTROLLER_MUTATION_RATE:
                 seconds = config.controller_quota_window_num * config.controller_quota_window_size_seconds
             if len(self._buckets) >= BUCKETS_MAX:
                 self._buckets.popitem(last=False)

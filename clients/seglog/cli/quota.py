@@ -16,8 +16,6 @@ from seglog_protocol.quotas import CLIENT_ID, IP, KEYS, USER, Entity, check_valu
 if TYPE_CHECKING:
     from seglog.client import Client
 
-_DEFAULT: Final = "(default)"
-
 
 def _list(client: "Client", options: Options) -> int:
     from seglog.core.access import list_quotas
@@ -28,7 +26,7 @@ def _list(client: "Client", options: Options) -> int:
         warn("note: there is no such quota" if wanted else "note: there are no quotas")
     rows = []
     for entity, values in found.items():
-        whom = {kind: named(name or _DEFAULT) for kind, name in entity}
+        whom = {kind: named(name or "(default)") for kind, name in entity}
         columns = [whom.get(kind, "-") for kind in (USER, CLIENT_ID, IP)]
         rows += [(*columns, key, f"{value:.15g}") for key, value in sorted(values.items())]
     shown = [{"entity": dict(entity), "quotas": dict(values)} for entity, values in found.items()]
