@@ -31,7 +31,7 @@ CORES: Final = 2
 _PARTITIONS: Final = (1, 4)
 _NAME: Final = "bench-spark-{}"
 
-_SCAN: Final = "sum(length(value))"
+SCAN: Final = "sum(length(value))"
 _AGGREGATE: Final = ("count(*)", "sum(length(value))", "max(text)")
 
 
@@ -53,7 +53,7 @@ def _measured_rows(bench: Bench) -> Iterator[Row]:
         with seglog.connect(running.address) as client:
             for partitions in _PARTITIONS:
                 client.create_topic(_NAME.format(partitions), partitions, {"retention.ms": -1})  # the records are old
-                seglog.write_arrow(client, _NAME.format(partitions), _tables(count), ack="os", batch_bytes=BATCH_BYTES)
+                seglog.write_arrow(client, _NAME.format(partitions), tables(count), ack="os", batch_bytes=BATCH_BYTES)
         parquet = str(scratch / "parquet")
         _broker(spark, running, 4).write.parquet(parquet)
         yield from _batch_rows(bench, count, _sources(spark, running, parquet))
@@ -90,7 +90,8 @@ def session() -> Iterator["SparkSession"]:
         spark.stop()
 
 
-def _tables(count: int, piece: int = 100_000) -> "pa.RecordBatchReader":
+def tables(count: int, piece: int = 100_000) -> "pa.RecordBatchReader":
+    """So many records with keys, values of RECORD_BYTES and rising times."""
     import pyarrow as pa  # noqa: PLC0415 - it may be missing
 
     schema = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("timestamp", pa.int64())])
@@ -160,7 +161,7 @@ def _measured(work: Callable[[], object]) -> _Run:
 
 
 def _scan(frame: "DataFrame", count: int) -> None:
-    ((total,),) = frame.selectExpr(_SCAN).collect()
+    ((total,),) = frame.selectExpr(SCAN).collect()
     _expect(count * RECORD_BYTES, total)
 
 

@@ -46,8 +46,13 @@ def environment(environ: Mapping[str, str], master: str | None) -> dict[str, str
     """Environment variables to add before Spark starts.
 
     Without them workers would use ``python3`` from PATH, another Python when a virtual environment is not activated.
+    And Arrow would ask of every value whether it is null, for which Spark has just asked: a tenth of the JVM's time.
     """
-    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    wanted = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "ARROW_ENABLE_NULL_CHECK_FOR_GET": "false",
+    }
     if is_local(master):
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
     return {name: value for name, value in wanted.items() if name not in environ}

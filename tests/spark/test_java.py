@@ -107,7 +107,7 @@ def test_the_java_of_one_environment_is_not_that_of_another(tmp_path: Path, monk
 def test_workers_run_the_interpreter_of_the_driver() -> None:
     """Workers run the interpreter that runs the driver unless something else is said."""
     local = environment({"PYSPARK_PYTHON": "mine"}, "local[2]")
-    assert set(local) == {"PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP"}
+    assert set(local) == {"PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "ARROW_ENABLE_NULL_CHECK_FOR_GET"}
     assert "SPARK_LOCAL_IP" not in environment({}, "spark://there:7077")
     assert "SPARK_LOCAL_IP" not in environment({}, "local-cluster[2,1,1024]")
 
