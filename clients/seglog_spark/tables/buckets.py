@@ -76,7 +76,7 @@ class Bucket:
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             if self.read(name) != content:  # else the write was answered too late, and tried again
                 raise self._changed(name) from None
-        except (OSError, NotImplementedError):  # a store that knows no conditions
+        except (exceptions.NotSupportedError, NotImplementedError):  # a store that knows no conditions
             self._put(name, content)
 
     def _put(self, name: str, content: bytes, **more: Any) -> None:
@@ -168,11 +168,13 @@ class Bucket:
         """Raise errors of the library as OSErrors in words."""
         try:
             yield
-        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotSupportedError):
             raise
         except (exceptions.BaseError, FileNotFoundError) as error:
             if doing in {"read", "remove"} and is_missing(error):
                 raise FileNotFoundError(f"there is no {self.place}/{name}") from None
+            if doing == "write" and "501 Not Implemented" in str(error):
+                raise NotImplementedError from None
             raise OSError(sentence_of(doing, f"{self.place}/{name}".rstrip("/"), error)) from None
 
 

@@ -13,8 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
 import seglog
+from seglog_spark.tables.iceberg import CATALOG_FILE, NAMESPACE
 from tests.processes import Daemon, clean_environment, daemon, seglog_command
 from tests.support import soak_seed
 
@@ -40,7 +43,25 @@ def parquet_rows(folder: Path) -> pa.Table:
     return ds.dataset(folder, format="parquet").to_table(columns=COLUMNS)
 
 
-READERS: dict[str, Callable[[Path], pa.Table]] = {"parquet": parquet_rows}
+def delta_rows(folder: Path) -> pa.Table:
+    """Those of the table's newest version, by delta-rs."""
+    return DeltaTable(folder).to_pyarrow_table(columns=COLUMNS)
+
+
+def iceberg_rows(folder: Path) -> pa.Table:
+    """Those of the table's newest snapshot, by pyiceberg."""
+    catalog = SqlCatalog("seglog", uri=f"sqlite:///{folder}/{CATALOG_FILE}")
+    try:
+        return catalog.load_table((NAMESPACE, "events")).scan(selected_fields=tuple(COLUMNS)).to_arrow()
+    finally:
+        catalog.close()
+
+
+READERS: dict[str, Callable[[Path], pa.Table]] = {
+    "parquet": parquet_rows,
+    "delta": delta_rows,
+    "iceberg": iceberg_rows,
+}
 """Format -> what reads a whole table."""
 
 
@@ -82,7 +103,9 @@ def moments(out: Path) -> Iterator[Callable[[], bool]]:
 
 
 @pytest.mark.parametrize("table_format", READERS)
-@pytest.mark.parametrize("layout", [(), ("--partition-by", "month")], ids=["flat", "month"])
+@pytest.mark.parametrize(
+    "layout", [pytest.param((), marks=pytest.mark.soak), ("--partition-by", "month")], ids=["flat", "month"]
+)
 @pytest.mark.parametrize(
     ("count", "kills"), [(40_000, 4), pytest.param(5_000_000, 20, marks=pytest.mark.soak)], ids=["few", "many"]
 )

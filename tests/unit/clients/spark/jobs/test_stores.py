@@ -50,6 +50,9 @@ def test_files_are_there_whole_or_not_at_all(store: Store) -> None:
     store.write("t-0/b", b"third")
     assert (store.read("t-0/a"), store.read("t-0/b"), store.size("t-0/b")) == (b"first", b"third", 5)
     store.write("_top", b"")
+    assert store.read("_top") == b""
+    store.write("_top", b"as it was read")
+    assert store.read("_top") == b"as it was read"
     assert sorted(store.names()) == ["_top", "t-0/a", "t-0/b"]
     assert sorted(store.names("t-0")) == ["t-0/a", "t-0/b"]
     store.remove("t-0/a")
