@@ -314,61 +314,62 @@ def _check_timestamps(lists: RecordLists, counts: Int64s, timestamp_delta: Int64
 def _find_starts(octets: "Octets", begins: Int64s, counts: Int64s, first_record: Int64s) -> Int64s:
     """Start of each record, found by the lengths; arbitrary after the first malformed record of a list."""
     found = np.empty(int(first_record[-1]), np.int64)
-    order = np.argsort(-counts, kind="stable")  # so that lists with a k-th record come first
-    falling = counts[order]
-    here, first = begins[order], first_record[:-1][order]
-    steps = int(falling[LOCKSTEP_MIN - 1]) if len(counts) >= LOCKSTEP_MIN else 0
+    here, left, to = begins.copy(), counts.copy(), first_record[:-1].copy()
+    steps = _GUESS_STEPS_MIN
+    while (some := np.flatnonzero(left)).size:
+        confirmed = _guess(octets, found, here, left, to, some, min(steps, 1 + _GUESSED_POSITIONS_MAX // some.size))
+        if confirmed < _GUESS_WORTHWHILE * max(some.size, LOCKSTEP_MIN):
+            break
+        steps = min(2 * steps, _GUESS_STEPS_MAX)
+    order = np.argsort(-left, kind="stable")  # so that lists with a k-th record come first
+    falling = left[order]
+    steps = int(falling[LOCKSTEP_MIN - 1]) if len(left) >= LOCKSTEP_MIN else 0
     unfinished = falling > steps
     if steps:
-        widths = len(counts) - np.searchsorted(falling[::-1], np.arange(steps), side="right")
-        rows = _lockstep(octets, here, widths)
+        widths = len(left) - np.searchsorted(falling[::-1], np.arange(steps), side="right")
+        at, rows = here[order], []
+        for width in widths.tolist():
+            rows.append(at := at[:width])
+            at = octets.advance(at)
         row_starts = np.cumsum(widths) - widths
-        to = np.arange(int(widths.sum())) - np.repeat(row_starts, widths)  # which list of the order
-        found[first[to] + np.repeat(np.arange(steps), widths)] = np.concatenate(rows)
+        which = np.arange(int(widths.sum())) - np.repeat(row_starts, widths)  # which list of the order
+        found[to[order][which] + np.repeat(np.arange(steps), widths)] = np.concatenate(rows)
         # A length of more than two bytes stops a list's walk: its last record seems to start there.
         walked = np.minimum(falling, steps)
-        unfinished |= (walked > 0) & octets.is_long(found[np.maximum(first_record[:-1][order] + walked - 1, 0)])
+        unfinished |= (walked > 0) & octets.is_long(found[np.maximum(to[order] + walked - 1, 0)])
     for number in order[unfinished].tolist():
-        start, count = int(first_record[number]), int(counts[number])
-        starts = _walk(octets.data, int(begins[number]), count)
+        start, count = int(to[number]), int(left[number])
+        starts = _walk(octets.data, int(here[number]), count)
         found[start : start + len(starts)] = starts
         found[start + len(starts) : start + count] = len(octets.data)  # the walk left the data: no record starts there
     return found
 
 
-def _lockstep(octets: "Octets", here: Int64s, widths: Int64s) -> list[Int64s]:
-    """Starts of the k-th records, for each k, in the first ``widths[k]`` lists, which start at ``here``.
+def _guess(octets: "Octets", found: Int64s, here: Int64s, left: Int64s, to: Int64s, some: Int64s, steps: int) -> int:
+    """Find up to ``steps`` records in each of ``some`` lists; how many were found. ``here``, ``left`` and ``to`` move.
 
-    Consecutive records often have the same length. So many steps at a time are computed on the guess that they do, in
-    every list; the length at each guessed start then confirms or refutes the next one. After an early miss the next
-    guess is postponed.
+    Consecutive records often have the same length. So their starts are computed on the guess that they do; the length
+    at each guessed start then confirms or refutes the next one.
     """
-    rows: list[Int64s] = []
-    guess_steps, guess_at, postponed = _GUESS_STEPS_MIN, 0, 1
-    while (at := len(rows)) < len(widths):
-        here = here[: widths[at]]
-        following = octets.advance(here)
-        steps = min(guess_steps, _GUESSED_POSITIONS_MAX // len(here))
-        if at < guess_at or steps < _GUESS_WORTHWHILE:
-            rows.append(here)
-            here = following
-            continue
-        room = widths[at : at + steps]
-        stride = following - here
-        guessed = here + stride * np.arange(len(room))[:, None]
-        is_right = octets.advance(guessed.ravel()).reshape(guessed.shape) - guessed == stride
-        is_right |= np.arange(len(here)) >= room[:, None]  # lists that have ended by then
-        missed = np.flatnonzero(~is_right.all(axis=1))
-        confirmed = int(missed[0]) if missed.size else len(room)  # at least one: the step that gave the stride
-        rows += [row[:width] for row, width in zip(guessed[:confirmed], room.tolist(), strict=False)]
-        here = guessed[confirmed - 1] + stride
-        if missed.size:
-            guess_steps = _GUESS_STEPS_MIN
-            postponed = 1 if confirmed >= _GUESS_WORTHWHILE else max(guess_steps, 2 * postponed)
-            guess_at = at + confirmed + postponed
-        else:
-            guess_steps = min(2 * guess_steps, _GUESS_STEPS_MAX)
-    return rows
+    at, room = here[some], np.minimum(left[some], steps)
+    following = octets.advance(at)
+    stride = (following - at)[:, None]
+    step = np.arange(int(room.max()))
+    guessed = at[:, None] + stride * np.minimum(step, room[:, None] - 1)
+    behind = octets.advance(guessed.ravel()).reshape(guessed.shape)
+    is_wrong = behind - guessed != stride
+    is_wrong[:, -1] = True
+    confirmed = np.minimum(is_wrong.argmax(axis=1) + 1, room)
+    # Lengths of more than two bytes are left to the walk: nothing behind such a record is known.
+    lists = np.arange(some.size)
+    confirmed -= behind[lists, confirmed - 1] == guessed[lists, confirmed - 1]
+    confirmed[stride[:, 0] == 0] = 0
+    is_confirmed = step < confirmed[:, None]
+    found[(to[some][:, None] + step)[is_confirmed]] = guessed[is_confirmed]
+    here[some] = np.where(confirmed, behind[lists, confirmed - 1], at)
+    to[some] += confirmed
+    left[some] -= confirmed
+    return int(confirmed.sum())
 
 
 def _walk(data: Buffer, position: int, count: int) -> list[int]:
