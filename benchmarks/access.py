@@ -1,13 +1,19 @@
 """Processor time a request of the broker: an older build, this one without rules of access, and with 1,000 in force.
 
 ``python -m benchmarks.access --old PACKAGES [--new PACKAGES] [--rounds 10]``, folders that ``scripts/wheels.py`` makes.
-The three serve in turns; a ratio is that of one round.
+The three serve in turns; a ratio is that of one round. Where other work on the machine moves these ratios,
+``--instructions 100000`` counts the instructions of so many requests in place of time, which nothing moves: each broker
+runs in ``valgrind``, which has to be on PATH, fifty times slower.
 """
 
 import argparse
+import re
+import shutil
+import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import BinaryIO, Final
@@ -21,7 +27,7 @@ from benchmarks.peers.builds import build_of
 from benchmarks.peers.kafka_connection import connect_kafka
 from benchmarks.peers.kafka_frames import fetch_frame, produce_frame
 from benchmarks.peers.servers import free_ports
-from benchmarks.processes import Daemon, cpu_seconds
+from benchmarks.processes import Build, Daemon, cpu_seconds, sources
 from benchmarks.raw_client import GREETING, append_frame, open_socket
 from seglog.core.access import AUTHORIZER, SWITCH, create_rules
 from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule
@@ -58,10 +64,28 @@ def rules() -> Iterator[Rule]:
         yield Rule(kind, PatternType.LITERAL, name, "User:ANONYMOUS", "*", operation, Permission.ALLOW)
 
 
+def in_valgrind(build: Build, folder: Path) -> Build:
+    """The same build, whose instructions ``Instructions`` counts."""
+    script = folder / "counted-python"
+    options = f"--tool=callgrind --instr-atstart=no --log-file=/dev/null --callgrind-out-file={folder}/callgrind.%p"
+    script.write_text(f'#!/bin/sh\nexec valgrind {options} {build.python} "$@"\n')
+    script.chmod(0o755)
+    return build._replace(python=str(script))
+
+
+def instructions(folder: Path, pid: int) -> float:
+    """Instructions of a process in valgrind since the first call; each call stops it for a moment."""
+    for command in ("dump", "instrumentation on"):
+        subprocess.run(["vgdb", f"--pid={pid}", *command.split()], check=True, capture_output=True)
+    dumps = [path.read_text() for path in folder.glob(f"callgrind.{pid}.*")]
+    return float(sum(int(found) for dump in dumps for found in re.findall(r"^totals: (\d+)", dump, re.MULTILINE)))
+
+
 @contextmanager
-def served(bench: Bench, packages: Path | None, *, has_rules: bool) -> Iterator[Door]:
-    """A broker with the topic, started again when it has rules."""
-    build = None if packages is None else build_of(packages, bench.directory)
+def served(bench: Bench, packages: Path | None, *, has_rules: bool, is_counted: bool) -> Iterator[Door]:
+    """A broker with the topic, started again when it has rules; with ``is_counted`` in valgrind."""
+    build = sources() if packages is None else build_of(packages, bench.directory)
+    build = in_valgrind(build, bench.directory) if is_counted else build
     port = free_ports()
     flags = ("--set", f"listeners=PLAINTEXT://127.0.0.1:{port}", "--set", "auto.create.topics.enable=false")
     with bench.fresh_directory() as directory:
@@ -82,18 +106,25 @@ def served(bench: Bench, packages: Path | None, *, has_rules: bool) -> Iterator[
             running.stop()
 
 
-def microseconds(door: Door, name: str, request: bytes) -> float:
-    """Processor time of the broker for one of many."""
+def microseconds(pid: int) -> float:
+    """Processor time of a process."""
+    return cpu_seconds(pid) * 1e6
+
+
+def used(door: Door, name: str, request: bytes, count: int, meter: Callable[[int], float]) -> float:
+    """What the broker used for one of ``count`` requests; ``meter`` says of a process what it has used so far."""
     is_native = name == "append"
     with open_socket(door.running.port if is_native else door.port) as sock, sock.makefile("rb") as replies:
         if is_native:
             sock.sendall(GREETING)
             _skip(replies, 1)
-        before = cpu_seconds(door.pid)
-        for _ in range(REQUESTS // DEPTH):
+        before = 0.0
+        for batch in range(count // DEPTH + 1):
+            if batch == 1:  # the broker has learned the request from those before
+                before = meter(door.pid)
             sock.sendall(request * DEPTH)
             _skip(replies, DEPTH)
-        return (cpu_seconds(door.pid) - before) / REQUESTS * 1e6
+        return (meter(door.pid) - before) / count
 
 
 def _skip(replies: BinaryIO, count: int) -> None:
@@ -108,16 +139,23 @@ def main() -> None:
     parser.add_argument("--old", type=Path, required=True)
     parser.add_argument("--new", type=Path)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--instructions", type=int, metavar="REQUESTS")
     given = parser.parse_args()
+    if given.instructions and shutil.which("valgrind") is None:
+        parser.error("valgrind, which counts instructions, is not on PATH: install it, or measure time")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         bench = Bench(given.rounds, quick=False, directory=Path(folder), group="access")
+        count, rounds, unit = REQUESTS, given.rounds, "us"
+        meter: Callable[[int], float] = microseconds
+        if given.instructions:
+            count, rounds, unit, meter = given.instructions, 0, "instructions", partial(instructions, Path(folder))
         doors = [
-            stack.enter_context(served(bench, packages, has_rules=has_rules))
+            stack.enter_context(served(bench, packages, has_rules=has_rules, is_counted=bool(given.instructions)))
             for packages, has_rules in ((given.old, False), (given.new, False), (given.new, True))
         ]
         for name, request in frames().items():
-            times = [[microseconds(door, name, request) for door in doors] for _ in range(given.rounds + 1)][1:]
-            shown = [f"{name:<13}{median(row[0] for row in times):6.2f} us"]
+            times = [[used(door, name, request, count, meter) for door in doors] for _ in range(rounds + 1)][-rounds:]
+            shown = [f"{name:<13}{median(row[0] for row in times):9.2f} {unit}"]
             for side in (1, 2):
                 ratios = sorted(row[side] / row[0] for row in times)
                 shown.append(f"{SIDES[side]} {median(ratios):.3f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")

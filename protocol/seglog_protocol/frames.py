@@ -43,6 +43,11 @@ class Frame:
         self.payload = payload
 
     @property
+    def size(self) -> int:
+        """In bytes."""
+        return PREFIX.size + len(self.packed) + len(self.payload)
+
+    @property
     def header(self) -> dict[str, Any]:
         """The header as a map, decoded each time. Raises RemoteProtocolError when it is no map with text keys."""
         return decode_map(self.packed, "header")

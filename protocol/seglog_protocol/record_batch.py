@@ -265,6 +265,13 @@ def outline(view: memoryview, position: int) -> tuple[int, int, int, int] | None
     return None
 
 
+def is_transactional(view: memoryview, position: int = 0) -> bool:
+    """True if a header at byte ``position`` is that of a batch of a transaction; False if fewer bytes are left."""
+    if len(view) - position < HEADER_SIZE:
+        return False
+    return (view[position + ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT) != 0
+
+
 def transactional_producer(view: memoryview, position: int) -> int | None:
     """The producer id of the batch whose header begins at byte ``position``; None if it is of no transaction."""
     attributes, producer_id = _ATTRIBUTES_AND_PRODUCER.unpack_from(view, position)

@@ -26,9 +26,15 @@ class Limit(NamedTuple):
 
 
 class QuotaTable:
-    """The quotas that are in force."""
+    """The quotas that are in force; each change of them raises ``epoch``."""
 
     def __init__(self, quotas: ClientQuotas) -> None:
+        self.epoch = 0
+        self.adopt(quotas)
+
+    def adopt(self, quotas: ClientQuotas) -> None:
+        """Have these in force, and no others."""
+        self.epoch += 1
         self._quotas = quotas
         keys = {key for values in quotas.values() for key in values}
         self.has_any = bool(keys - {CONNECTION_CREATION_RATE})

@@ -88,8 +88,10 @@ class AppendRun(Together):
             return
         self._appends, self._batches = [], 0
         requests = [append.request for append in appends]
-        shared, before = Worked(), None
-        if is_timed := appends[0].connection.usage.is_timed:
+        shared: Worked | None = None
+        before: Worked | None = None
+        if appends[0].connection.usage.is_timed:
+            shared = Worked()
             before = self._broker.usage_buckets.loop_time.give_to(shared)
         pending: Acknowledged | None = None
         failed: list[AppendOutcome] = []
@@ -101,7 +103,7 @@ class AppendRun(Together):
                 self._broker.sync_soon(appends[0].connection.start_soon)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             failed = [as_seglog_error(error, AppendRequest.api)]
-        if is_timed:
+        if shared is not None:
             self._broker.usage_buckets.loop_time.give_to(before)
         begin = 0
         while begin < len(appends):
@@ -109,7 +111,8 @@ class AppendRun(Together):
             while end < len(appends) and appends[end].connection is connection:
                 end += 1
             of_one = appends[begin:end]
-            connection.usage.seconds += shared.seconds * len(of_one) / len(appends)
+            if shared is not None:
+                connection.usage.seconds += shared.seconds * len(of_one) / len(appends)
             outcome: Acknowledged | list[AppendOutcome] = failed * len(of_one)
             if pending is not None:
                 outcome = pending if len(of_one) == len(appends) else AppendsPart(pending, begin, end)

@@ -203,7 +203,7 @@ class Connection(Producing):
         """
         if self.usage.muted_until:
             return  # ``end_turn`` leaves it to the task
-        if self.broker.live_config.quotas.has_times:
+        if self.usage.is_timed:
             self.usage.during(self._take_turn)
         else:
             self._take_turn()

@@ -1,15 +1,14 @@
 """The use of its quotas by the client of one connection, and until when the connection is not read for that."""
 
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from types import coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar, cast
 
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config.client_quotas import QuotaTable
 from seglog_broker.listeners.session import Session
+from seglog_broker.runtime.awaitables import in_steps, result_after
 from seglog_broker.runtime.usage_buckets import Bucket, Worked
 from seglog_protocol.quotas import (
     CONSUMER_BYTE_RATE,
@@ -31,16 +30,22 @@ class Usage(Worked):
         super().__init__()
         self._broker = broker
         self._session = session
+        self._quotas = broker.live_config.quotas
         self.client_id: str | None = None
         """Of the latest request; the wire says it."""
         self.muted_until = 0.0
         """By trio's clock; 0 while the connection is read."""
-        self._muted_by: QuotaTable | None = None
+        self._muted_by = 0  # the epoch of quotas
+
+    @property
+    def is_counted(self) -> bool:
+        """True if any client has a quota."""
+        return self._quotas.has_any
 
     @property
     def is_timed(self) -> bool:
         """True if any client has a quota of the loop's time."""
-        return self._broker.live_config.quotas.has_times
+        return self._quotas.has_times
 
     # --- What is used -------------------------------------------------------------------------------------------------
 
@@ -77,15 +82,9 @@ class Usage(Worked):
         seconds = self._use(CONTROLLER_MUTATION_RATE, partitions, 0 if is_strict else None) if partitions else 0.0
         return not (seconds and is_strict)
 
-    async def wait_to_change(self, partitions: int) -> bool:
-        """Count partitions that are to be created or deleted as soon as the client is within its quota; True then."""
-        while not self.may_change(partitions, is_strict=True):
-            await self.wait()
-        return True
-
     def fetched_bytes_max(self) -> int:
         """The most bytes that one fetch may bring: what the quota gives in its windows."""
-        bucket = self._bucket(CONSUMER_BYTE_RATE, trio.current_time())
+        bucket = self._bucket(CONSUMER_BYTE_RATE, trio.current_time()) if self.is_counted else None
         return _INT32_MAX if bucket is None else int(min(bucket.most, _INT32_MAX))
 
     def _use(self, key: str, amount: float, needed: float | None = None) -> float:
@@ -93,6 +92,8 @@ class Usage(Worked):
 
         Where ``needed`` tokens must be there before, nothing is counted without them.
         """
+        if not self.is_counted:
+            return 0.0
         now = trio.current_time()
         bucket = self._bucket(key, now)
         if bucket is None:
@@ -101,7 +102,7 @@ class Usage(Worked):
             bucket.take(amount, now)
         seconds = self._broker.usage_buckets.throttle(bucket, now, needed or 0.0)
         if seconds:
-            self.muted_until, self._muted_by = max(self.muted_until, now + seconds), self._broker.live_config.quotas
+            self.muted_until, self._muted_by = max(self.muted_until, now + seconds), self._quotas.epoch
             self._broker.metrics.muted.add(self)
         elif needed is not None:
             bucket.take(amount, now)
@@ -109,11 +110,8 @@ class Usage(Worked):
 
     def _bucket(self, key: str, now: float) -> Bucket | None:
         """The bucket of the client's quota; None if it has none."""
-        quotas = self._broker.live_config.quotas
-        if not quotas.has_any:
-            return None
         user = self._session.principal.partition(":")[2]
-        return self._broker.usage_buckets.bucket(quotas.limit(key, user, self.client_id), now)
+        return self._broker.usage_buckets.bucket(self._quotas.limit(key, user, self.client_id), now)
 
     # --- Time ---------------------------------------------------------------------------------------------------------
 
@@ -130,7 +128,7 @@ class Usage(Worked):
 
     def timed(self, work: Awaitable[ResultT]) -> Awaitable[ResultT]:
         """Work that a task does for this connection, with its steps counted."""
-        return _in_steps(cast("Coroutine[Any, Any, ResultT]", work), self.during) if self.is_timed else work
+        return in_steps(cast("Coroutine[Any, Any, ResultT]", work), self.during) if self.is_timed else work
 
     # --- Waiting ------------------------------------------------------------------------------------------------------
 
@@ -141,13 +139,12 @@ class Usage(Worked):
             return 0
         return min(max(0, math.ceil((self.muted_until - trio.current_time()) * 1000)), _INT32_MAX)
 
-    async def wait(self) -> None:
+    def wait(self) -> Awaitable[None]:
         """Wait while the connection is muted, which ends early when its quotas are raised or taken away."""
-        await self._broker.live_config.sleep_until(self._until)
-        self.unmute()
+        return result_after(self._broker.live_config.sleep_until(self._until), self.unmute)
 
     def _until(self) -> float:
-        if self._muted_by is not self._broker.live_config.quotas:  # there are others now
+        if self._muted_by != self._quotas.epoch:  # there are others now
             now = trio.current_time()
             waits = [bucket.wait(now) for key in KEYS if (bucket := self._bucket(key, now)) is not None]
             self.muted_until = min(self.muted_until, now + max(waits, default=0.0))
@@ -157,20 +154,3 @@ class Usage(Worked):
         """The connection is read again, or has ended."""
         self.muted_until = 0.0
         self._broker.metrics.muted.discard(self)
-
-
-@coroutine
-def _in_steps(work: Coroutine[Any, Any, ResultT], during: Callable[..., Any]) -> Generator[Any, Any, ResultT]:
-    """Run a coroutine to its end, each of its steps ``during`` its owner's time."""
-    step: Callable[[Any], Any] = work.send
-    value: Any = None
-    while True:
-        try:
-            wanted = during(step, value)
-        except StopIteration as done:
-            result: ResultT = done.value
-            return result
-        try:
-            step, value = work.send, (yield wanted)
-        except BaseException as error:  # noqa: BLE001 - the coroutine raises it, or handles it
-            step, value = work.throw, error

@@ -41,3 +41,20 @@ async def run_to_end(
 def _rest(work: Coroutine[Any, Any, ResultT]) -> Generator[Any, Any, ResultT]:
     result: ResultT = yield from work
     return result
+
+
+@coroutine
+def in_steps(work: Coroutine[Any, Any, ResultT], during: Callable[..., Any]) -> Generator[Any, Any, ResultT]:
+    """Run a coroutine to its end, each of its steps ``during`` its owner's time."""
+    step: Callable[[Any], Any] = work.send
+    value: Any = None
+    while True:
+        try:
+            wanted = during(step, value)
+        except StopIteration as done:
+            result: ResultT = done.value
+            return result
+        try:
+            step, value = work.send, (yield wanted)
+        except BaseException as error:  # noqa: BLE001 - the coroutine raises it, or handles it
+            step, value = work.throw, error

@@ -21,7 +21,7 @@ class LiveConfig:
         self.dynamic = dynamic
         self.current = with_dynamic(static, dynamic)
         self.quotas = QuotaTable(dynamic.clients)
-        """Of clients; another one whenever they change."""
+        """Of clients."""
         self.lock = trio.Lock()
         self._changed = trio.Event()
 
@@ -30,7 +30,7 @@ class LiveConfig:
         dynamic = self.dynamic if dynamic is None else dynamic
         self.current = with_dynamic(static, dynamic)
         if dynamic.clients is not self.dynamic.clients:
-            self.quotas = QuotaTable(dynamic.clients)
+            self.quotas.adopt(dynamic.clients)
         self.static, self.dynamic = static, dynamic
         self._changed.set()
         self._changed = trio.Event()

@@ -36,6 +36,7 @@ from seglog_protocol.kafka.structs import Request, Response
 from seglog_protocol.kafka.varints import Refused, varint
 from seglog_protocol.kafka.wire_types import FIXED
 from seglog_protocol.messages import AppendPartition, AppendRequest
+from seglog_protocol.record_batch import is_transactional
 
 TEMPLATES_MAX: Final = 8
 """Templates of one connection."""
@@ -308,6 +309,7 @@ class ProduceTemplate(Template):
         self.client_id = context.client_id
         self._acks = request.acks
         self._transactional_id = request.transactional_id
+        self._authority = context.broker.authority
         self._epoch = -1  # of the rules by which it may be served
         self._topic_id = topic.topic_id
         self._has_id = context.version >= TOPIC_ID_VERSION_MIN
@@ -341,7 +343,7 @@ class ProduceTemplate(Template):
         context, name, is_flexible = self._context, self._name, self._is_flexible
         if self._has_id and context.topic_with_id(self._topic_id) is None:
             return None
-        if self._epoch != context.broker.authority.epoch and not self._is_allowed():
+        if self._epoch != self._authority.epoch and not self._is_allowed():
             return None
         ack = ack_of(context, self._acks)
         assert ack is not None
@@ -362,6 +364,8 @@ class ProduceTemplate(Template):
                     end += 1
                 if len(records) < size or why_no_batch(records, context.version) is not None:
                     return None
+                if self._transactional_id is None and is_transactional(records):
+                    return None  # it is refused
                 repeated.indexes.append(index)
                 appends.append((repeated, AppendRequest([AppendPartition(name, index, size)], ack), records))
                 position = end
@@ -369,6 +373,8 @@ class ProduceTemplate(Template):
             return None
         if not appends or frame[position:] != self._end:
             return None
+        if self._transactional_id is None:
+            return appends
         batches = [(name, index, records) for index, (_, _, records) in zip(repeated.indexes, appends)]
         return None if must_wait(context, self._transactional_id, batches) else appends
 
@@ -378,7 +384,7 @@ class ProduceTemplate(Template):
         is_allowed = sees(Operation.WRITE, Kind.TOPIC, self._name)
         is_allowed = is_allowed and (id_ is None or sees(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_))
         if is_allowed:
-            self._epoch = self._context.broker.authority.epoch
+            self._epoch = self._authority.epoch
         return is_allowed
 
     def answer(self, correlation_id: int, indexes: list[int], outcomes: list[AppendOutcome]) -> Buffer:

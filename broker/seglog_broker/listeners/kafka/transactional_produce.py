@@ -16,7 +16,7 @@ from seglog_protocol import errors
 from seglog_protocol.access import Kind, Operation
 from seglog_protocol.internal_topics import is_internal
 from seglog_protocol.kafka import messages
-from seglog_protocol.record_batch import HEADER_SIZE, TRANSACTIONAL_BIT
+from seglog_protocol.record_batch import HEADER_SIZE, TRANSACTIONAL_BIT, is_transactional
 
 ADDS_PARTITIONS_VERSION: Final = 12
 """The first version of Produce whose requests add partitions to transactions: transaction version 2."""
@@ -25,9 +25,6 @@ ABORTABLE_VERSION: Final = 11
 """The first one whose clients know TRANSACTION_ABORTABLE."""
 
 TOPIC_ID_VERSION: Final = 13
-
-_ATTRIBUTES_LOW_POSITION: Final = 22
-"""In a batch header: the byte of its attributes that has the bit of transactions."""
 
 _ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xqh")
 """In a batch header."""
@@ -42,7 +39,9 @@ def is_barred(context: RequestContext, request: messages.ProduceRequest) -> bool
     if id_ is None or context.session.sees(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_):
         return False
     batches = (item.records or memoryview(b"") for topic in request.topic_data for item in topic.partition_data)
-    return _has_transactional(batches) and not context.session.allows(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_)
+    if not any(map(is_transactional, batches)):
+        return False
+    return not context.session.allows(Operation.WRITE, Kind.TRANSACTIONAL_ID, id_)
 
 
 def batches_of(context: RequestContext, request: messages.ProduceRequest) -> list[Batch]:
@@ -62,7 +61,7 @@ def batches_of(context: RequestContext, request: messages.ProduceRequest) -> lis
 def must_wait(context: RequestContext, transactional_id: str | None, batches: Sequence[Batch]) -> bool:
     """Whether ``admit`` has something to do, or to refuse, before the batches are appended."""
     if transactional_id is None:
-        return _has_transactional(records for _, _, records in batches)
+        return _has_transactional(batches)
     try:
         added = _added(context, transactional_id, batches)
         if added is None:
@@ -80,7 +79,7 @@ async def admit(
 ) -> errors.SeglogError | None:
     """Add the partitions of a request to its transaction. The error of all its batches, where that is not possible."""
     if transactional_id is None:
-        return _without_id() if _has_transactional(records for _, _, records in batches) else None
+        return _without_id() if _has_transactional(batches) else None
     try:
         added = _added(context, transactional_id, batches)
         if added is not None:
@@ -92,10 +91,8 @@ async def admit(
     return None
 
 
-def _has_transactional(batches: Iterable[memoryview]) -> bool:
-    return any(
-        len(records) >= HEADER_SIZE and records[_ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_BIT for records in batches
-    )
+def _has_transactional(batches: Iterable[Batch]) -> bool:
+    return any(is_transactional(records) for _, _, records in batches)
 
 
 def _without_id() -> errors.TransactionalIdMissingError:

@@ -88,7 +88,6 @@ class KafkaWire(Wire):
         host = connection.transport.host
         self._session = connection.session
         self._usage = connection.usage
-        self._live = broker.live_config
         self._room = broker.response_memory.room(host)
         self._advertised = advertised
         self._native_port = native_port
@@ -150,7 +149,7 @@ class KafkaWire(Wire):
 
     def encode_appended(self, request_ids: Sequence[Part], outcomes: Sequence[AppendOutcome], began: float) -> Buffer:
         """Replies in the order of their appends."""
-        if self._live.quotas.has_times:
+        if self._usage.is_timed:
             self._usage.note_time()
         return encode_responses(request_ids, outcomes, self._produces, began)
 
@@ -187,7 +186,7 @@ class KafkaWire(Wire):
                 repeated = template.appends_of(frame)
                 if repeated is not None and self._gather(repeated, frame):
                     self._produces.note_request(self._size)
-                    if self._live.quotas.has_any:
+                    if self._usage.is_counted:
                         self._note_produced(template.client_id)
                     return True
             elif isinstance(template, Repeated):
@@ -201,7 +200,7 @@ class KafkaWire(Wire):
                     self._connection.log.info("client_goes_on", client=self._software)
             if header.api_key == PRODUCE:
                 self._produces.note_request(self._size)
-                if self._live.quotas.has_any:
+                if self._usage.is_counted:
                     self._note_produced(header.client_id)
                 self._produce(header, frame, is_new=template is None)
             elif self._may_serve(frame):

@@ -19,7 +19,7 @@ from seglog_broker.runtime.metrics import UNKNOWN
 from seglog_broker.security.principals import ANONYMOUS
 from seglog_protocol import errors, messages
 from seglog_protocol.access import Kind, Operation
-from seglog_protocol.frames import PREFIX, Frame, FrameReader
+from seglog_protocol.frames import Frame, FrameReader
 from seglog_protocol.messages.base import INT32_MAX
 
 SECONDS: Final = 10
@@ -91,7 +91,7 @@ async def _answer(
     """Answer what should be a hello, or comes before one; the answer. After most errors the peer may try again."""
     opened = messages.open_request(frame.packed)
     counts, began = connection.counts.of(api_label(opened)), perf_counter()
-    counts.note_request(size_of(frame))
+    counts.note_request(frame.size)
     reply: messages.HelloReply | messages.AuthenticateReply | errors.SeglogError
     try:
         request = _first_request(opened, frame)
@@ -158,11 +158,6 @@ def api_label(opened: messages.OpenedRequest) -> str:
     """The api of a request as it is counted: a client may ask for any other."""
     api = opened.api
     return api if isinstance(api, str) and api in messages.REQUESTS else UNKNOWN
-
-
-def size_of(frame: Frame) -> int:
-    """The bytes of a request."""
-    return PREFIX.size + len(frame.packed) + len(frame.payload)
 
 
 def without_payload(opened: messages.OpenedRequest, frame: Frame) -> messages.Request:

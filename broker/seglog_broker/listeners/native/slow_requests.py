@@ -19,6 +19,7 @@ from seglog_broker.listeners.native.replies import RESULTS_A_TURN, Fetches, enco
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sending import flush, send_frame, send_within
 from seglog_broker.listeners.session import Need
+from seglog_broker.listeners.usage import Usage
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
 from seglog_broker.runtime.metrics import ApiMetrics
@@ -153,8 +154,9 @@ async def _answer(
     changed = CHANGED.get(request.api)
     if changed is not None and (refusal := connection.session.refusal_of(changed)) is not None:
         raise refusal
-    usage, count = connection.usage, _changed_partitions(broker, request) if broker.live_config.quotas.has_any else 0
-    waiting = partial(usage.wait_to_change, count)
+    usage = connection.usage
+    count = _changed_partitions(broker, request) if usage.is_counted else 0
+    waiting = partial(_wait_to_change, usage, count)
     if not (usage.may_change(count, is_strict=True) or await wait_for(connection, waiting, until_stop=True)):
         raise errors.BrokerStoppingError("the broker stops before your quota lets topics be changed; connect again")
     answering = partial(answered, broker, connection.session, request, client_host)
@@ -164,6 +166,13 @@ async def _answer(
     if found is None:
         raise errors.RequestCancelledError("the peer has left")
     return found
+
+
+async def _wait_to_change(usage: Usage, partitions: int) -> bool:
+    """Count partitions that are to be created or deleted as soon as the client is within its quota; True then."""
+    while not usage.may_change(partitions, is_strict=True):
+        await usage.wait()
+    return True
 
 
 def _changed_partitions(broker: Broker, request: messages.Request) -> int:

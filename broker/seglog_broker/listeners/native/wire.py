@@ -29,6 +29,7 @@ from seglog_protocol import messages
 from seglog_protocol.errors import AuthenticationRequiredError, SeglogError
 from seglog_protocol.frame_receiver import Buffer, has_own_buffer
 from seglog_protocol.frames import Frame, FrameReader
+from seglog_protocol.record_batch import is_transactional
 
 REQUEST_COST: Final = 60.0
 """Microseconds for a request other than append that is answered at once, without that for its partitions."""
@@ -36,6 +37,9 @@ REQUEST_COST: Final = 60.0
 HEADER_BYTES_AT_ONCE: Final = 32 * 1024
 """A larger header, of a thousand partitions or so, is decoded in a turn of its own: 10,000 of them take milliseconds,
 and some hundredths of a second where one of them is wrong and has to be named."""
+
+WRITABLE_MAX: Final = 100
+"""Topics of appends that a connection remembers, because rules let its client write to them."""
 
 
 class NativeWire(Wire):
@@ -50,6 +54,11 @@ class NativeWire(Wire):
         self._connection = connection
         self._begun = BegunRequest(broker, connection)
         self._carried = Carried(broker, connection)
+        self._usage = connection.usage
+        self._authority = broker.authority
+        self._epoch = -1  # of the rules by which the client may write to these topics
+        self._is_enforced = False
+        self._writable: set[str] = set()
         self._counts = connection.counts
         self._appends = connection.counts.of(messages.AppendRequest.api)
         fetches = connection.counts.of(messages.FetchRequest.api)
@@ -112,51 +121,78 @@ class NativeWire(Wire):
     def _serve_frame(self, opened: messages.OpenedRequest | None, frame: Frame) -> None:
         """Serve a frame now, gather it with the appends of the turn, or leave it to the connection's task."""
         connection = self._connection
-        if self._broker.live_config.quotas.has_times:
-            connection.usage.note_time()
+        if self._usage.is_timed:
+            self._usage.note_time()
         if connection.ready.now >= connection.session.ends_at and self._is_barred(frame):
             return
         if opened is None and len(frame.packed) <= HEADER_BYTES_AT_ONCE:
             opened = messages.open_request(frame.packed)
-        barred: Mapping[str, SeglogError] = {}
-        if opened is not None and isinstance(opened.request, messages.AppendRequest):
-            barred = refused_appends(self._broker, connection.session, opened.request, frame.payload)
-            is_large = connection.intake.has_share and has_own_buffer(frame.payload)
-            if not is_large and not barred and self._broker.is_plain(opened.request, frame.payload):
-                self._note_append(hello.size_of(frame))
-                connection.run_of_appends.add(connection, opened.request_id, opened.request, frame.payload)
-                connection.note_gathered(1, len(opened.request.partitions), len(frame.payload))
+        barred: Mapping[str, SeglogError] | None = None
+        request = None if opened is None else opened.request
+        if opened is not None and isinstance(request, messages.AppendRequest):
+            payload = frame.payload
+            if not self._is_writable(request, payload):
+                if not connection.may_serve():
+                    slow_requests.serve_later(connection, opened, self.kept(frame))
+                    return
+                barred = self._refused(request, payload) or None
+            is_large = connection.intake.has_share and has_own_buffer(payload)
+            if not is_large and barred is None and self._broker.is_plain(request, payload):
+                self._note_append(frame.size)
+                connection.run_of_appends.add(connection, opened.request_id, request, payload)
+                connection.note_gathered(1, len(request.partitions), len(payload))
                 return
         if not connection.may_serve():
             slow_requests.serve_later(connection, opened, self.kept(frame))
         elif opened is None:
             connection.job = partial(slow_requests.open_slowly, self._broker, connection, self.kept(frame))
-        elif isinstance(opened.request, messages.AppendRequest):
-            self._note_append(hello.size_of(frame))
-            if self._broker.missing_topics(opened.request):
-                connection.job = partial(
-                    slow_requests.append_creating,
-                    self._broker,
-                    connection,
-                    opened.request_id,
-                    opened.request,
-                    self.kept(frame),
-                    barred,
-                )
+        elif isinstance(request, messages.AppendRequest):
+            self._note_append(frame.size)
+            if self._broker.missing_topics(request):
+                create = partial(slow_requests.append_creating, self._broker, connection, opened.request_id, request)
+                connection.job = partial(create, self.kept(frame), barred or {})
             else:
-                connection.append([opened.request_id], [opened.request], [frame.payload], frame.payload, barred or None)
+                connection.append([opened.request_id], [request], [frame.payload], frame.payload, barred)
         elif opened.api == messages.AppendRequest.api:
-            self._note_append(hello.size_of(frame))
+            self._note_append(frame.size)
             connection.spent = budget.TURN
             assert isinstance(opened.request, SeglogError)
             connection.answer_appends([opened.request_id], opened.ack, [opened.request], len(frame.payload))
         else:
             self._serve(opened, frame)
 
+    def _is_writable(self, request: messages.AppendRequest, payload: memoryview) -> bool:
+        """True if the client was found to be able to write to all topics of an append, and rules are still the same.
+
+        With rules in force a batch of a transaction is looked at each time: another one may be open.
+        """
+        if self._epoch != self._authority.epoch:
+            return False
+        position = 0
+        for item in request.partitions:
+            if item.topic not in self._writable:
+                return False
+            if self._is_enforced:
+                if is_transactional(payload, position):
+                    return False
+                position += item.size
+        return True
+
+    def _refused(self, request: messages.AppendRequest, payload: memoryview) -> Mapping[str, SeglogError]:
+        """The errors of topics to which nothing of an append is written; the others are remembered."""
+        topics = {item.topic for item in request.partitions}
+        if self._epoch != self._authority.epoch or len(self._writable) + len(topics) > WRITABLE_MAX:
+            self._epoch, self._is_enforced = self._authority.epoch, self._authority.is_enforced
+            self._writable.clear()
+        refused = refused_appends(self._broker, self._connection.session, request, payload)
+        if not refused and len(topics) <= WRITABLE_MAX:
+            self._writable |= topics
+        return refused
+
     def _note_append(self, size: int) -> None:
         self._appends.note_request(size)
-        if self._broker.live_config.quotas.has_any:
-            self._connection.usage.note_produced(size)
+        if self._usage.is_counted:
+            self._usage.note_produced(size)
 
     def _is_barred(self, frame: Frame) -> bool:
         """Answer a request with an error, unless it authenticates the client again, as it has to."""
@@ -167,7 +203,7 @@ class NativeWire(Wire):
         connection.write_gathered()
         connection.spent = budget.TURN
         counts = self._counts.of(hello.api_label(opened))
-        counts.note_request(hello.size_of(frame))
+        counts.note_request(frame.size)
         error = AuthenticationRequiredError(
             "the session has ended: authenticate again", mechanisms=list(connection.session.mechanisms)
         )
@@ -221,7 +257,7 @@ class NativeWire(Wire):
             self._carry(opened.request_id, frame)
             return
         counts = self._counts.of(hello.api_label(opened))
-        counts.note_request(hello.size_of(frame))
+        counts.note_request(frame.size)
         try:
             request, refused = admitted(self._broker, connection.session, hello.without_payload(opened, frame))
             if isinstance(request, messages.FetchRequest):
@@ -239,8 +275,8 @@ class NativeWire(Wire):
             return
         if isinstance(request, messages.FetchRequest):
             connection.sender.flush_now()
-            if self._broker.live_config.quotas.has_any:
-                most = min(request.max_bytes, connection.usage.fetched_bytes_max())
+            if self._usage.is_counted:
+                most = min(request.max_bytes, self._usage.fetched_bytes_max())
                 request = msgspec.structs.replace(request, max_bytes=most)
             connection.spent += REQUEST_COST + len(request.partitions) * budget.BATCH
             outcome = self._fetches.answer(opened.request_id, request, connection.nursery, connection.began, refused)
@@ -253,7 +289,7 @@ class NativeWire(Wire):
                 request,
                 messages.CommitOffsetsRequest | messages.ExtendTransactionRequest | messages.EndTransactionRequest,
             )
-            and hello.size_of(frame) <= BEGUN_BYTES_MAX
+            and frame.size <= BEGUN_BYTES_MAX
         ):
             work = self._broker.answer(request)
             self._begun.begin(work, partial(self._queue_answer, counts, opened.request_id, request.api, refused))
@@ -266,7 +302,7 @@ class NativeWire(Wire):
                 opened.request_id,
                 request,
                 refused,
-                hello.size_of(frame),
+                frame.size,
             )
         else:
             self._queue_reply(counts, opened.request_id, reply)
@@ -274,11 +310,11 @@ class NativeWire(Wire):
     def _carry(self, request_id: int, frame: Frame) -> None:
         """Serve a request of Kafka's wire."""
         try:
-            self._carried.serve(request_id, self.kept(frame).payload, hello.size_of(frame))
+            self._carried.serve(request_id, self.kept(frame).payload, frame.size)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             self._connection.spent = budget.TURN
             counts = self._counts.of(messages.KafkaRequest.api)
-            counts.note_request(hello.size_of(frame))
+            counts.note_request(frame.size)
             self._queue_reply(counts, request_id, as_seglog_error(error, messages.KafkaRequest.api))
 
     def _answer_now(self, request: messages.Request) -> messages.Message | None:

@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.native.permissions import ASKS, ITEMS, answered
 from seglog_broker.listeners.native.slow_requests import CHANGED
+from seglog_broker.listeners.native.wire import WRITABLE_MAX, NativeWire
 from seglog_protocol import messages
 from seglog_protocol.access import CLUSTER, Kind, Operation, PatternType, Permission, Rule, Rules
 from seglog_protocol.batch_builder import encode_batch
@@ -78,6 +79,12 @@ async def test_an_append_that_repeats_is_asked_anew_when_rules_change(served: Li
             answer = await peer.ask(10 * number + repeat + 1, *_append("commits"))
             assert outcomes(answer) == {"commits": expected}
     assert served.broker.partitions.readable("commits", 0).log.log_end_offset == 6
+    allow(served, topic(Operation.WRITE, "*"))
+    for number in range(3):
+        await peer.ask(number, *_append(*(f"{number}-{each}" for each in range(WRITABLE_MAX - 1))))
+        wire = (await served.connection_of(peer.stream)).wire
+        assert isinstance(wire, NativeWire)
+        assert len(wire._writable) == WRITABLE_MAX - 1
 
 
 async def test_topics_that_are_refused_do_not_hinder_others(served: Listening, peer: Peer) -> None:

@@ -44,6 +44,8 @@ EPOCH_NOT_KNOWN: Final = -1
 """The leader epoch of a client that knows none: it is not checked."""
 
 _READ_COMMITTED: Final = 1
+_READ: Final = Operation.READ  # Python looks long for a member of an enumeration
+_TOPIC: Final = Kind.TOPIC
 _NO_SESSION: Final = 0
 _FOLLOWER_MIN: Final = 0
 _WHOLE_FETCHES: Final = (0, -1)
@@ -103,7 +105,7 @@ class Fetch:
                 known = self._context.topic_with_id(topic.topic_id)
                 name = None if known is None else known.name
             refused: ErrorCode | None = None
-            if is_barred or not (is_follower or name is None or session.allows(Operation.READ, Kind.TOPIC, name)):
+            if is_barred or not (is_follower or name is None or session.allows(_READ, _TOPIC, name)):
                 refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             answered = _TopicResponse(topic=name or "", topic_id=topic.topic_id)
             self.response.responses.append(answered)

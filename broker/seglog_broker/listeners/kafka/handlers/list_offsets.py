@@ -44,6 +44,8 @@ SEGMENT_COST: Final = 0.1
 PARTITIONS_AT_ONCE: Final = 8
 """Partitions of a request that is answered in its connection's turn: they cost about as much as any request."""
 
+_DESCRIBE: Final = Operation.DESCRIBE  # Python looks long for a member of an enumeration
+_TOPIC: Final = Kind.TOPIC
 _NEVER: Final = 1 << 15
 _VERSIONS_MIN: Final = MappingProxyType(
     {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
@@ -85,7 +87,7 @@ class ListOffsets:
             if answered is None:
                 answered = topics[topic.name] = _Topic(name=topic.name)
                 self.response.topics.append(answered)
-            may_look = self._context.session.allows(Operation.DESCRIBE, Kind.TOPIC, topic.name)
+            may_look = self._context.session.allows(_DESCRIBE, _TOPIC, topic.name)
             for item in topic.partitions:
                 place = _Partition(partition_index=item.partition_index)
                 if not may_look:

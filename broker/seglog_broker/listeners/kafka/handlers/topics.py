@@ -43,6 +43,9 @@ PARTITIONS_PER_PAGE: Final = 2_000
 """The most partitions in a response to DescribeTopicPartitions. Source: Kafka's max.request.partition.size.limit."""
 
 _NO_LEADER: Final = -1
+_DESCRIBE: Final = Operation.DESCRIBE  # Python looks long for a member of an enumeration
+_TOPIC: Final = Kind.TOPIC
+_CLUSTER: Final = Kind.CLUSTER
 
 _NAMELESS: Final = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUEST, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 """Errors of topics without a name, or hidden: for these no operations are named. Those of other absent ones are."""
@@ -65,7 +68,7 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
         cluster_id=context.broker.directory.cluster_id,
         controller_id=context.node_id,
         cluster_authorized_operations=cluster.authorized(
-            context, Kind.CLUSTER, asked=request.include_cluster_authorized_operations
+            context, _CLUSTER, asked=request.include_cluster_authorized_operations
         ),
     )
     topics = context.topics
@@ -113,7 +116,7 @@ async def metadata(context: RequestContext, request: messages.MetadataRequest) -
     for described in response.topics:
         if described.error_code not in _NAMELESS:
             name = described.name or ""
-            described.topic_authorized_operations = cluster.authorized(context, Kind.TOPIC, name, asked=is_asked)
+            described.topic_authorized_operations = cluster.authorized(context, _TOPIC, name, asked=is_asked)
     return response
 
 
@@ -133,7 +136,7 @@ def _asked(
             seen.add(wanted)
             topic = context.topic_with_id(wanted) if isinstance(wanted, bytes) else topics.get(wanted)
             name = wanted if topic is None else topic.name
-            if isinstance(name, str) and not context.session.allows(Operation.DESCRIBE, Kind.TOPIC, name):
+            if isinstance(name, str) and not context.session.allows(_DESCRIBE, _TOPIC, name):
                 hidden = _failed(None if isinstance(wanted, bytes) else wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 hidden.topic_id = item.topic_id
                 yield hidden
@@ -150,7 +153,7 @@ def _asked(
 
 
 def _is_shown(context: RequestContext, topic: str) -> bool:
-    return context.session.sees(Operation.DESCRIBE, Kind.TOPIC, topic)
+    return context.session.sees(_DESCRIBE, _TOPIC, topic)
 
 
 def _failed(name: str | None, code: ErrorCode) -> _MetadataTopic:

@@ -26,6 +26,7 @@ from seglog_broker.coordinators.state_machine import ProducerIdAndEpoch
 from seglog_broker.listeners.kafka.apis import APIS
 from seglog_broker.listeners.kafka.context import Endpoint, RequestContext
 from seglog_broker.listeners.usage import Usage
+from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.response_memory import RESPONSE_BYTES_MAX, ResponseMemory
 from seglog_broker.security.authority import Authority
@@ -182,6 +183,7 @@ def context_of(
     topics = Topics({name: Topic(name, topic_id, PARTITIONS) for name, topic_id in TOPIC_IDS.items()})
     broker = SimpleNamespace(
         config=BrokerConfig(),
+        live_config=LiveConfig(BrokerConfig()),
         authority=Authority(BrokerConfig(), Rules()),
         groups=groups,
         transactions=SimpleNamespace(check_producer=lambda *_: None, add_offsets=_added),
