@@ -19,6 +19,7 @@ _BROKER: Final = {
 
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
+        "archive": {"pyarrow": "pyarrow", "numpy": "numpy", "obstore": "obstore"},
         "arrow": {"pyarrow": "pyarrow", "numpy": "numpy"},
         "backup": {**_BROKER, "obstore": "obstore"},
         "broker": _BROKER,

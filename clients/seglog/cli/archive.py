@@ -9,6 +9,7 @@ from seglog.cli.commands import Command, Option, flag
 from seglog.cli.exits import InputError
 from seglog.cli.option_types import MEBIBYTES, SOME_SECONDS
 from seglog.cli.parameters import compression, topic_option
+from seglog_protocol.extras import missing
 
 
 def options() -> list[click.Parameter]:
@@ -87,10 +88,8 @@ def options() -> list[click.Parameter]:
 
 def run(options: Options) -> int:
     """Run the job, whose module needs packages that may be missing."""
-    from importlib.util import find_spec
-
-    if find_spec("pyarrow") is None:
-        raise InputError("files are written with pyarrow, which is missing: pip install 'seglog[archive]'")
+    if error := missing("seglog archive", "archive"):
+        raise InputError(str(error))
     from seglog_spark.jobs import here
     from seglog_spark.jobs.failures import as_command_errors
 

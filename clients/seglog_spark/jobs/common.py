@@ -1,7 +1,6 @@
 """Steps common to all jobs, with Spark or without: connect, name a folder, print the result."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from seglog.cli.arguments import Options
 from seglog.cli.common import answer
 from seglog.cli.exits import InputError, UsageError
 from seglog.client import Client
+from seglog_protocol.extras import missing
 from seglog_protocol.object_stores import place_at
 from seglog_spark.catalog import PATIENCE_SECONDS, connect
 from seglog_spark.servers import server_of
@@ -33,8 +33,8 @@ def store_of(text: str, option: str) -> Store:
         place = place_at(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
-    if find_spec("obstore") is None:
-        raise InputError(f"{option} {text}: the package obstore is missing: pip install 'seglog[archive]'")
+    if absent := missing(f"{option} {text}", "archive"):
+        raise InputError(str(absent))
     from seglog_spark.tables.buckets import Bucket  # noqa: PLC0415 - it may be missing
 
     return Bucket(place)
