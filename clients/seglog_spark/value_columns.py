@@ -1,0 +1,53 @@
+"""Columns of Spark with what values hold: the schemas are those of ``seglog.Values``."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from seglog.arrow.ddl import to_ddl
+from seglog.arrow.values import Values
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_FRAME: Final = 5
+_REST: Final = 2**31 - 1
+
+
+def from_value(column: "Column | str", values: Values) -> "Column":
+    """What the bytes of ``column`` hold.
+
+    JSON with a schema is Spark's own ``from_json``, without the five bytes of a serializer with a registry; of a
+    document that does not fit, fields are null. All else is read by workers as ``read_arrow`` reads it, and is null
+    where it does not fit: for Avro and Protobuf they need the extra ``values``, and no jar.
+
+    Raises ValueError for a schema that is none, or has a type that Spark lacks.
+    """
+    kind, _ = values.decoder()
+    try:
+        shown = to_ddl(kind)
+    except KeyError as error:
+        raise ValueError(f"Spark has no type {error.args[0]}, which the schema has") from None
+    from pyspark.sql import functions  # noqa: PLC0415 - with Spark, which what is above does without
+
+    content: Any = functions.col(column) if isinstance(column, str) else column
+    if values.kind == "json" and values.schema:
+        is_framed = functions.substring(content, 1, 1) == functions.lit(b"\0")
+        bare = functions.when(is_framed, functions.substring(content, _FRAME + 1, _REST)).otherwise(content)
+        return functions.from_json(bare.cast("string"), str(values.schema))
+
+    def decoded(content: pa.Array) -> pa.Array:
+        return _decoded(values, content)
+
+    as_it_is: Column = functions.arrow_udf(decoded, shown)(content)
+    return as_it_is
+
+
+def _decoded(values: Values, content: pa.Array) -> pa.Array:
+    """On a worker: a batch of the column."""
+    if values not in _decoders:
+        _decoders[values] = values.decoder()[1]
+    return _decoders[values](content)[0]
+
+
+_decoders: dict[Values, Any] = {}
