@@ -17,26 +17,23 @@ _BROKER: Final = {
     "rich": "rich",
 }
 
+_ARROW: Final = {"pyarrow": "pyarrow", "numpy": "numpy"}
+_ARCHIVE: Final = {**_ARROW, "obstore": "obstore"}
+
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
-        "archive": {"pyarrow": "pyarrow", "numpy": "numpy", "obstore": "obstore"},
-        "arrow": {"pyarrow": "pyarrow", "numpy": "numpy"},
+        "archive": _ARCHIVE,
+        "arrow": _ARROW,
         "backup": {**_BROKER, "obstore": "obstore"},
         "broker": _BROKER,
-        "delta": {"deltalake": "deltalake"},
-        "iceberg": {"pyiceberg": "pyiceberg", "sqlalchemy": "sqlalchemy"},
+        "delta": {**_ARCHIVE, "deltalake": "deltalake"},
+        "iceberg": {**_ARCHIVE, "pyiceberg": "pyiceberg", "sqlalchemy": "sqlalchemy"},
         "kafka": {"confluent_kafka": "confluent-kafka"},
         "load": {"trio": "trio", "hdrh": "hdrhistogram"},
         "testing": _BROKER,
         "top": {"rich": "rich"},
         "trio": {"trio": "trio"},
-        "values": {
-            "pyarrow": "pyarrow",
-            "numpy": "numpy",
-            "fastavro": "fastavro",
-            "ptars": "ptars",
-            "grpc_tools": "grpcio-tools",
-        },
+        "values": {**_ARROW, "fastavro": "fastavro", "ptars": "ptars", "grpc_tools": "grpcio-tools"},
     }
 )
 """For each extra the modules it is needed for, by their names, and the packages that have them."""
