@@ -14,6 +14,7 @@ timestamps without a zone, no mapped columns.
 """
 
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction
 
 from seglog.cli.exits import InputError
+from seglog_protocol.object_stores import library_options
 from seglog_spark.tables.manifest import NO_DATE, ArchivedFile, Layout
 from seglog_spark.tables.parquet_files import SCHEMA
 from seglog_spark.tables.stores import Store
@@ -103,7 +105,7 @@ class Delta:
 
     def _open(self) -> DeltaTable | None:
         try:
-            table = DeltaTable(self.store.place)
+            table = DeltaTable(self.store.place, storage_options=_options())
         except TableNotFoundError:
             return None
         except DeltaError as error:
@@ -114,14 +116,18 @@ class Delta:
         return table
 
     def _create(self) -> DeltaTable:
-        return DeltaTable.create(
-            self.store.place,
-            self._schema(),
-            partition_by=self._partitioned(),
-            name=self.topic,
-            configuration={_TOPIC_ID: self.topic_id, "delta.dataSkippingStatsColumns": ",".join(_DESCRIBED)},
-            raise_if_key_not_exists=False,
-        )
+        try:
+            return DeltaTable.create(
+                self.store.place,
+                self._schema(),
+                partition_by=self._partitioned(),
+                name=self.topic,
+                configuration={_TOPIC_ID: self.topic_id, "delta.dataSkippingStatsColumns": ",".join(_DESCRIBED)},
+                raise_if_key_not_exists=False,
+                storage_options=_options(),
+            )
+        except DeltaError as error:  # it is there, since this run looked
+            raise moved(self._shown()) from error
 
     def _ends(self, table: DeltaTable) -> dict[int, int]:
         ends: dict[int, int] = {}
@@ -186,6 +192,11 @@ def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
             low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
             least[name], most[name] = (_time(low), _time(high)) if name == "timestamp" else (low, high)
     return {"numRecords": footer.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+
+
+def _options() -> dict[str, str]:
+    """Options of object stores beside the environment, which delta-rs reads itself: an endpoint without TLS."""
+    return {"allow_http": str(library_options(os.environ)["client_options"]["allow_http"]).lower()}
 
 
 def _columns(schema: Schema) -> dict[str, object]:

@@ -15,6 +15,7 @@ looks again, and goes on only where the table still ends where this run saw it e
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,7 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchPropertyException, NoSuchTableError, RESTError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchPropertyException,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -37,7 +44,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, Tr
 from pyiceberg.typedef import Record
 from pyiceberg.types import TimestamptzType
 from sqlalchemy import event
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from seglog.cli.exits import InputError, UsageError
 from seglog_spark.tables.manifest import NO_DATE, ArchivedFile, Layout
@@ -61,6 +68,8 @@ _TOPIC_ID: Final = "seglog.topic-id"
 _OFFSETS: Final = "seglog.offsets"
 _METRICS_OF_TIME: Final = "write.metadata.metrics.column.timestamp"
 _COMMIT_TRIES: Final = 5
+_S3: Final = {"s3.endpoint": "AWS_ENDPOINT_URL", "s3.region": "AWS_REGION"}
+"""Properties of pyiceberg whose variables it does not read itself."""
 
 
 @dataclass(slots=True)
@@ -120,7 +129,7 @@ class Iceberg:
         periods = files["partition"].to_pylist() if self.layout else [None] * len(files)
         if not crowded(map(str, periods), files["file_size_in_bytes"].to_pylist(), self.file_bytes):
             return None
-        name = f"{NAMESPACE}.`{self.topic}`"
+        name = f"your_catalog.{NAMESPACE}.`{self.topic}`"
         return (
             f"{self._shown()} has many small files, which slow its readers down; Spark puts them together: "
             f"CALL your_catalog.system.rewrite_data_files('{name}'), and removes what nobody reads any more: "
@@ -145,22 +154,22 @@ class Iceberg:
 
     def _create(self) -> Table:
         catalog = self._opened_catalog()
-        catalog.create_namespace_if_not_exists(NAMESPACE)
-        with catalog.create_table_transaction(
-            (NAMESPACE, self.topic),
-            self.schema,
-            location=self._location(),
-            properties={
-                _TOPIC_ID: self.topic_id,
-                "write.metadata.delete-after-commit.enabled": "true",  # each holds all snapshots
-            },
-        ) as transaction:
-            schema = transaction.table_metadata.schema()
-            transaction.set_properties({"schema.name-mapping.default": schema.name_mapping.model_dump_json()})
-            if self.layout is not None:
-                with transaction.update_spec() as update:
-                    update.add_field("timestamp", _TRANSFORMS[self.layout])
-        return catalog.load_table((NAMESPACE, self.topic))
+        properties = {
+            _TOPIC_ID: self.topic_id,
+            "write.metadata.delete-after-commit.enabled": "true",  # each of these files holds all snapshots
+        }
+        name = NAMESPACE, self.topic
+        try:
+            catalog.create_namespace_if_not_exists(NAMESPACE)
+            with catalog.create_table_transaction(name, self.schema, self._location(), properties=properties) as begun:
+                mapping = begun.table_metadata.schema().name_mapping.model_dump_json()
+                begun.set_properties({"schema.name-mapping.default": mapping})
+                if self.layout is not None:
+                    with begun.update_spec() as update:
+                        update.add_field("timestamp", _TRANSFORMS[self.layout])
+        except (TableAlreadyExistsError, CommitFailedException, IntegrityError) as error:
+            raise moved(self._shown()) from error
+        return catalog.load_table(name)
 
     def _ends(self, table: Table) -> dict[int, int]:
         ours = (
@@ -223,8 +232,11 @@ class Iceberg:
     def _find_catalog(self) -> Catalog:
         try:
             if self.catalog_name is not None:
-                is_address = "://" in self.catalog_name
-                return load_catalog(NAMESPACE, uri=self.catalog_name) if is_address else load_catalog(self.catalog_name)
+                if "://" not in self.catalog_name:
+                    return load_catalog(self.catalog_name)
+                found = {name: os.environ.get(variable) for name, variable in _S3.items()}
+                given = {name: value for name, value in found.items() if value}
+                return load_catalog(NAMESPACE, uri=self.catalog_name, **given)
             if "://" not in self.store.place:
                 return load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{self.store.place}/{CATALOG_FILE}")
         except (ValueError, ImportError, SQLAlchemyError, NoSuchPropertyException, RESTError) as error:

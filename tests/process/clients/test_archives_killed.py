@@ -1,8 +1,10 @@
 """Archives whose runs are killed at any moment, also between their files and the commit, and run again."""
 
 import json
+import os
 import random
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +20,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import seglog
 from seglog_spark.tables.iceberg import CATALOG_FILE, NAMESPACE
-from tests.processes import Daemon, clean_environment, daemon, seglog_command
+from tests.processes import PACKAGES, Daemon, clean_environment, daemon, seglog_command
 from tests.support import soak_seed
 
 COLUMNS = ["partition", "offset", "timestamp", "key", "value"]
@@ -136,3 +138,49 @@ def test_an_archive_that_is_killed_has_the_rows_of_the_log(
         assert in_order(READERS[table_format](out)).equals(in_order(log_rows(running)))
         assert not list(out.rglob("*.tmp"))
         assert json.loads((out / "_manifest.json").read_bytes())["planned"] == []
+
+
+RACER = """
+import sys
+from pathlib import Path
+from seglog.cli.exits import InputError
+from seglog_spark.offsets import OffsetRange
+from seglog_spark.tables.parquet_files import write_file
+from seglog_spark.tables.stores import Folder
+from tests.spark.jobs.records import batches
+if sys.argv[1] == "delta":
+    from seglog_spark.tables.delta import Delta as Table
+else:
+    from seglog_spark.tables.iceberg import Iceberg as Table
+store, step, end = Folder(Path(sys.argv[2])), int(sys.argv[3]), int(sys.argv[4])
+table = Table(store, "events", "id")
+sys.stdin.readline()
+while (start := table.ends().get(0, 0)) < end:
+    r = OffsetRange("events", 0, start, min(end, start + step))
+    try:
+        table.commit([write_file(store, r, batches(r), "none")], {0: r.end})
+    except InputError:
+        continue
+"""
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+@pytest.mark.parametrize("end", [100, pytest.param(2000, marks=pytest.mark.soak)])
+def test_of_two_processes_that_no_claim_keeps_apart_each_range_counts_once(
+    table_format: str, end: int, tmp_path: Path
+) -> None:
+    """Of two processes that no claim keeps apart, each range counts once, and rows are in one file."""
+    environment = clean_environment(PYTHONPATH=f"{PACKAGES}{os.pathsep}.")
+    given = [sys.executable, "-c", RACER, table_format, str(tmp_path)]
+    racers = [
+        subprocess.Popen([*given, step, str(end)], env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        for step in ("7", "10")
+    ]
+    with racers[0], racers[1]:
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write(b"\n")
+            racer.stdin.flush()
+        said = [racer.communicate()[1] for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0], said
+    assert sorted(READERS[table_format](tmp_path)["offset"].to_pylist()) == list(range(end))

@@ -323,7 +323,7 @@ def test_many_small_files_are_put_together_or_that_is_said(tmp_path: Path, table
     assert sentence is not None
     assert offsets(table.arrow(tmp_path)) == list(range(24, 50))
     if before is None:
-        assert "rewrite_data_files('seglog.`t`')" in sentence
+        assert "rewrite_data_files('your_catalog.seglog.`t`')" in sentence
         return
     assert sentence.startswith(f"{SMALL_FILES} small files are 1 now")
     assert "vacuum" in sentence
