@@ -13,7 +13,6 @@ import msgspec
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.session import Session
 from seglog_broker.runtime import budget
-from seglog_broker.security.authority import ADMINISTRATIVE
 from seglog_protocol import messages
 from seglog_protocol.access import CLUSTER, Kind, Operation
 from seglog_protocol.errors import AuthorizationError, SeglogError, TransactionalIdAuthorizationError, without_frames
@@ -46,6 +45,7 @@ _IN_TRANSACTION: Final = Ask(Operation.WRITE, Kind.TRANSACTIONAL_ID, "transactio
 
 ASKS: Final[Mapping[str, tuple[Ask, ...]]] = MappingProxyType(
     {
+        messages.AbortTransactionRequest.api: (Ask(Operation.CLUSTER_ACTION),),
         messages.AlterTopicRequest.api: (Ask(Operation.ALTER_CONFIGS, Kind.TOPIC, "topic"),),
         messages.CommitOffsetsRequest.api: (_IN_TRANSACTION, _READS_GROUP),
         messages.CommittedOffsetsRequest.api: (_SEES_GROUP,),
@@ -133,8 +133,6 @@ def refused_appends(
     open, and without one partitions refuse it.
     """
     refused = refused_topics(session, Operation.WRITE, request.partitions)
-    if not broker.authority.is_enforced:
-        return refused
     position = 0
     for item in request.partitions:
         if item.size >= HEADER_SIZE and position + item.size <= len(payload):
@@ -160,22 +158,15 @@ def _refused_producer(broker: Broker, session: Session, producer_id: int) -> Aut
 
 
 def admitted(broker: Broker, session: Session, request: Any) -> tuple[Any, Refused | None]:
-    """What is served of a request; and what is refused, None for nothing. Raises AuthorizationError if it all is.
-
-    While rules are not in force, what is for administrators is not asked here (``CHANGED``).
-    """
-    is_enforced = broker.authority.is_enforced
+    """What is served of a request; and what is refused, None for nothing. Raises AuthorizationError if it all is."""
     for operation, kind, field in ASKS.get(request.api, ()):
-        if operation in ADMINISTRATIVE and not is_enforced:
-            continue
         name = getattr(request, field) if field else CLUSTER
         if name is not None and (error := session.refusal(operation, kind, name)) is not None:
             raise error
-    if is_enforced:
-        _check_more(broker, session, request)
+    _check_more(broker, session, request)
     items = ITEMS.get(request.api)
     asked = None if items is None else getattr(request, items.field)
-    if items is None or asked is None or (items.operation in ADMINISTRATIVE and not is_enforced):
+    if items is None or asked is None:
         return request, None
     errors = refused_topics(session, items.operation, asked)
     if not errors:

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -18,7 +17,6 @@ from seglog_broker.listeners.native.permissions import Refused, answered
 from seglog_broker.listeners.native.replies import RESULTS_A_TURN, Fetches, encode_reply, is_long, queue_reply
 from seglog_broker.listeners.request_errors import AppendOutcome, as_seglog_error, count_errors
 from seglog_broker.listeners.sending import flush, send_frame, send_within
-from seglog_broker.listeners.session import Need
 from seglog_broker.listeners.usage import Usage
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer
@@ -28,18 +26,6 @@ from seglog_protocol import errors, messages
 from seglog_protocol.access import Kind, Operation
 from seglog_protocol.frame_receiver import Buffer
 from seglog_protocol.frames import HEADER_BYTES_MAX, Frame, encode_packed_prefix
-
-CHANGED: Final[Mapping[str, Need]] = MappingProxyType(
-    {
-        messages.CreateTopicRequest.api: (Operation.CREATE, Kind.TOPIC),
-        messages.AlterTopicRequest.api: (Operation.ALTER_CONFIGS, Kind.TOPIC),
-        messages.DeleteTopicRequest.api: (Operation.DELETE, Kind.TOPIC),
-        messages.TruncateRequest.api: (Operation.DELETE, Kind.TOPIC),
-        messages.AbortTransactionRequest.api: (Operation.CLUSTER_ACTION, Kind.CLUSTER),
-    }
-)
-"""The needs of apis that are for administrators while rules are not in force: a decoded request is of a class of its
-own."""
 
 LISTED: Final[frozenset[str]] = frozenset(
     request.api
@@ -151,9 +137,6 @@ async def _answer(
         return await reply_to(broker, connection, request), b""
     if isinstance(request, messages.SamplesRequest):
         return await answer_samples(broker.monitoring, request, broker.turn, room)
-    changed = CHANGED.get(request.api)
-    if changed is not None and (refusal := connection.session.refusal_of(changed)) is not None:
-        raise refusal
     usage = connection.usage
     count = _changed_partitions(broker, request) if usage.is_counted else 0
     waiting = partial(_wait_to_change, usage, count)

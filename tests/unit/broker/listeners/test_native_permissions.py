@@ -11,7 +11,6 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.listeners.native.permissions import ASKS, ITEMS, answered
-from seglog_broker.listeners.native.slow_requests import CHANGED
 from seglog_broker.listeners.native.wire import WRITABLE_MAX, NativeWire
 from seglog_protocol import messages
 from seglog_protocol.access import CLUSTER, Kind, Operation, PatternType, Permission, Rule, Rules
@@ -134,6 +133,11 @@ async def test_topics_are_created_by_those_who_may(served: Listening, peer: Peer
         ),
         (messages.MetricsRequest(), (Operation.DESCRIBE, Kind.CLUSTER, CLUSTER), "CLUSTER"),
         (messages.SamplesRequest(), (Operation.DESCRIBE, Kind.CLUSTER, CLUSTER), "CLUSTER"),
+        (
+            messages.AbortTransactionRequest("tx"),
+            (Operation.CLUSTER_ACTION, Kind.CLUSTER, CLUSTER),
+            "CLUSTER",
+        ),
         (messages.DescribeBrokerRequest(), (Operation.DESCRIBE_CONFIGS, Kind.CLUSTER, CLUSTER), "CLUSTER"),
     ],
     ids=lambda value: getattr(value, "api", ""),
@@ -239,4 +243,4 @@ def test_every_request_asks_for_something_or_is_for_everyone() -> None:
     everyone = {"authenticate", "cancel", "hello", "kafka"}
     hide = {"list_groups", "topics", "transactions"}
     others = {"create_topic"}
-    assert set(REQUESTS) == {*ASKS, *ITEMS, *CHANGED, *everyone, *hide, *others}
+    assert set(REQUESTS) == {*ASKS, *ITEMS, *everyone, *hide, *others}
