@@ -22,16 +22,19 @@ def ending_quietly(work: Callable[[socket.socket, bool], int]) -> Callable[[sock
 
     What is there behind the first task is no longer looked at for garbage.
     """
+    is_frozen = False
 
     def worker(sock: socket.socket, authenticated: bool) -> int:
+        nonlocal is_frozen
         try:
             return work(sock, authenticated)
         except BrokenPipeError:
             return 1  # which has the daemon end this worker
         finally:
-            if not gc.get_freeze_count():
+            if not is_frozen:
                 gc.collect()
                 gc.freeze()
+                is_frozen = True
 
     return worker
 
