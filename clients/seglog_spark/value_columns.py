@@ -1,11 +1,12 @@
 """Columns of Spark with what values hold: the schemas are those of ``seglog.Values``."""
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from seglog.arrow.ddl import to_ddl
-from seglog.arrow.values import Values
+from seglog.arrow.values import Decode, Values
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -37,17 +38,13 @@ def from_value(column: "Column | str", values: Values) -> "Column":
         return functions.from_json(bare.cast("string"), str(values.schema))
 
     def decoded(content: pa.Array) -> pa.Array:
-        return _decoded(values, content)
+        return _decoder(values)(content)[0]
 
     as_it_is: Column = functions.arrow_udf(decoded, shown)(content)
     return as_it_is
 
 
-def _decoded(values: Values, content: pa.Array) -> pa.Array:
-    """On a worker: a batch of the column."""
-    if values not in _decoders:
-        _decoders[values] = values.decoder()[1]
-    return _decoders[values](content)[0]
-
-
-_decoders: dict[Values, Any] = {}
+@cache
+def _decoder(values: Values) -> Decode:
+    """One for all batches of a worker."""
+    return values.decoder()[1]

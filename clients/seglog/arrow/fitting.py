@@ -67,6 +67,19 @@ def fitted(column: pa.Array, format_: Format) -> tuple[pa.Array, list[tuple[int,
     return pa.concat_arrays(parts) if parts else pa.nulls(0, format_.type), misfits
 
 
-def no_utf8(error: UnicodeDecodeError) -> str:
-    """The reason for bytes that are not text."""
-    return f"no UTF-8 (byte 0x{error.object[error.start]:02x} at {error.start})"
+def text_of(value: bytes) -> str:
+    """The text of bytes. Raises Unfit."""
+    try:
+        return str(value, "utf-8")
+    except UnicodeDecodeError as error:
+        raise Unfit(f"no UTF-8 (byte 0x{value[error.start]:02x} at {error.start})") from None
+
+
+class Text(Format):
+    """Text in UTF-8."""
+
+    type = pa.string()
+
+    def check(self, value: bytes) -> str:
+        """The text. Raises Unfit."""
+        return text_of(value)

@@ -6,16 +6,18 @@ have is dropped; ``string`` takes numbers, lists and objects as their JSON text;
 are as in RFC 3339. What Spark turns into null in silence is Unfit.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import chain
 from typing import Annotated, Any, Final, TypedDict
 
 import msgspec
 import pyarrow as pa
 
 from seglog.arrow.ddl import parse_ddl, to_ddl
-from seglog.arrow.fitting import Format, Unfit, no_utf8
+from seglog.arrow.fitting import Format, Unfit, text_of
 
 _BIGINT: Final = range(-(2**63), 2**63)
 
@@ -55,10 +57,7 @@ class JsonFields(Format):
 def _document(value: bytes) -> bytes:
     """The document, without the five bytes that Confluent's serializer puts before it."""
     document = value[5:] if value[:1] == b"\0" else value
-    try:
-        str(document, "utf-8")
-    except UnicodeDecodeError as error:
-        raise Unfit(no_utf8(error)) from None
+    text_of(document)
     return document
 
 
@@ -115,58 +114,27 @@ def infer_ddl(values: Iterable[bytes | None]) -> str:
     A field is what all its values are; ``double`` for whole numbers and others, else ``string``, which takes all. So
     is one that is always null, or is an object without fields. Raises ValueError when none is a document.
     """
-    kind = pa.null()
+    documents = []
     for value in values:
         if value is not None:
-            try:
-                kind = _merged(kind, _kind_of(msgspec.json.decode(value[5:] if value[:1] == b"\0" else value)))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                continue
-    if kind == pa.null():
+            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                documents.append(msgspec.json.decode(value[5:] if value[:1] == b"\0" else value))
+    if all(document is None for document in documents):
         raise ValueError("no value of the sample is JSON, so it shows no schema: declare one, or take them as string")
-    return to_ddl(_decided(kind))
+    return to_ddl(_kind_of(documents))
 
 
-def _kind_of(value: Any) -> pa.DataType:
-    match value:
-        case None:
-            return pa.null()
-        case bool():
-            return pa.bool_()
-        case int():
-            return pa.int64() if value in _BIGINT else pa.string()
-        case float():
-            return pa.float64()
-        case dict():
-            return pa.struct([(name, _kind_of(member)) for name, member in value.items()])
-        case list():
-            kind = pa.null()
-            for item in value:
-                kind = _merged(kind, _kind_of(item))
-            return pa.list_(pa.field("element", kind))
-        case _:
-            return pa.string()
-
-
-def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    if one == other or other == pa.null():
-        return one
-    if one == pa.null():
-        return other
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        fields = {field.name: field.type for field in one}
-        for field in other:
-            fields[field.name] = _merged(fields.get(field.name, pa.null()), field.type)
-        return pa.struct(fields.items())
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return pa.list_(pa.field("element", _merged(one.value_type, other.value_type)))
-    return pa.float64() if {one, other} == {pa.int64(), pa.float64()} else pa.string()
-
-
-def _decided(kind: pa.DataType) -> pa.DataType:
-    """Without types that no schema has."""
-    if pa.types.is_struct(kind) and kind.num_fields:
-        return pa.struct([field.with_type(_decided(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _decided(kind.value_type)))
-    return pa.string() if pa.types.is_struct(kind) or kind == pa.null() else kind
+def _kind_of(values: Sequence[Any]) -> pa.DataType:
+    """What all these values are that are not null."""
+    there = [value for value in values if value is not None]
+    kinds = {type(value) for value in there}
+    if kinds == {dict} and any(there):
+        names = dict.fromkeys(chain.from_iterable(there))
+        return pa.struct([(name, _kind_of([value.get(name) for value in there])) for name in names])
+    if kinds == {list}:
+        return pa.list_(pa.field("element", _kind_of(list(chain.from_iterable(there)))))
+    if kinds == {bool}:
+        return pa.bool_()
+    if kinds and kinds <= {int, float} and all(type(value) is float or value in _BIGINT for value in there):
+        return pa.int64() if kinds == {int} else pa.float64()
+    return pa.string()

@@ -9,7 +9,7 @@ inside of itself is bytes.
 import subprocess
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -20,6 +20,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.wrappers_pb2 import UInt64Value
 
 from seglog.arrow.fitting import Format, Unfit
 from seglog.arrow.registry import FoundSchema, Registry, split_frame
@@ -49,21 +50,21 @@ class ProtobufValues(Format):
         self._parse = GetMessageClass(found).FromString
         self._columns = ptars.HandlerPool([found.file], _CONFIG).get_for_message(found)
         self.type = _nullable(pa.struct(list(self._columns.schema())))
-        self._writers: dict[int, Any] = {}
+        self._frames = {0: self._frame(self._file)}
 
     def check(self, value: bytes) -> bytes:
         """The message. Raises Unfit, and RegistryError where the registry cannot be asked."""
         if value[:1] == b"\0":  # which no message begins with
             number, value = split_frame(value)
-            file = self._file
-            if self._registry is not None:
-                if number not in self._writers:
-                    found = self._registry.by_id(number, "PROTOBUF")
-                    self._writers[number] = _pooled(_compiled(found.text, found.references))
-                file = self._writers[number]
-            path, value = _message_path(value)
-            if (name := _name_at(file, path)) != self._name:
-                raise Unfit(f"a Protobuf message {name}, not {self._name}")
+            if self._registry is None:
+                number = 0
+            elif number not in self._frames:
+                found = self._registry.by_id(number, "PROTOBUF")
+                self._frames[number] = self._frame(_pooled(_compiled(found.text, found.references)))
+            frame = next(filter(value.startswith, self._frames[number]), None)
+            if frame is None:
+                raise Unfit(f"not of the Protobuf message {self._name}, by the number before it")
+            value = value[len(frame) :]
         elif self._registry is not None:
             split_frame(value)
         try:
@@ -71,6 +72,22 @@ class ProtobufValues(Format):
         except DecodeError as error:
             raise Unfit(f"no Protobuf message {self._name} ({error})") from None
         return value
+
+    def _frame(self, file: Any) -> list[bytes]:
+        """The numbers that Confluent's serializers write before the message: its place in ``file``; none without it.
+
+        They are how many, and the place on each level, zigzag; the first message has a short form, too.
+        """
+        path: list[int] = []
+        name, beside = self._name.removeprefix(f"{file.package}."), list(file.message_types_by_name.values())
+        for part in name.split("."):
+            names = [each.name for each in beside]
+            if part not in names:
+                return []
+            path.append(names.index(part))
+            beside = beside[path[-1]].nested_types
+        whole = [UInt64Value(value=2 * number).SerializeToString()[1:] or b"\0" for number in (len(path), *path)]
+        return [b"".join(whole), *([b"\0"] if path == [0] else [])]
 
     def convert(self, values: Sequence[bytes | None]) -> pa.Array:
         """The columns. Raises Unfit."""
@@ -130,42 +147,6 @@ def _pooled(descriptors: bytes) -> Any:
         return pool.FindFileByName(files[-1].name)
     except (DecodeError, TypeError, KeyError, IndexError) as error:
         raise ValueError(f"this is no set of Protobuf descriptors with all that it imports: {error}") from None
-
-
-def _message_path(value: bytes) -> tuple[list[int], bytes]:
-    """The place of a message in its file, as Confluent's serializers write it, and the message. Raises Unfit."""
-    numbers = _varints(value)
-    try:
-        count, at = next(numbers)
-        path = [0] if count == 0 else []
-        for _ in range(count):
-            number, at = next(numbers)
-            path.append(number)
-    except StopIteration:
-        raise Unfit("cut short in the number of its Protobuf message") from None
-    return path, value[at:]
-
-
-def _varints(value: bytes) -> Iterator[tuple[int, int]]:
-    """The numbers (zigzag) that ``value`` begins with, and where each ends."""
-    number = shift = 0
-    for end, byte in enumerate(value, 1):
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte <= 0x7F:
-            yield number >> 1 ^ -(number & 1), end
-            number = shift = 0
-
-
-def _name_at(file: Any, path: Sequence[int]) -> str:
-    """The full name of a message; Unfit where the file has none there."""
-    messages, found = list(file.message_types_by_name.values()), None
-    for number in path:
-        if not 0 <= number < len(messages):
-            raise Unfit(f"a Protobuf message at {path} of its schema, where there is none")
-        found = messages[number]
-        messages = list(found.nested_types)
-    return str(found.full_name) if found else ""
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:

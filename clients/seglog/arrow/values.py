@@ -12,11 +12,11 @@ A tombstone is null in each of them, and fits. A value that does not fit is null
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
-from seglog.arrow.fitting import Format, fitted, no_utf8
+from seglog.arrow.fitting import Format, Text, fitted
 from seglog.arrow.json_values import JsonFields, JsonText, infer_ddl
 from seglog.arrow.registry import Registry
 from seglog_protocol.extras import missing
@@ -121,13 +121,5 @@ def _text(column: pa.Array) -> tuple[pa.Array, list[tuple[int, str]]]:
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:
-        rows: list[Any] = column.to_pylist()
-        misfits = []
-        for number, row in enumerate(rows):
-            try:
-                rows[number] = None if row is None else str(row, "utf-8")
-            except UnicodeDecodeError as error:
-                rows[number] = None
-                misfits.append((number, no_utf8(error)))
-        return pa.array(rows, pa.string()), misfits
+        return fitted(column, Text())
     return text, []

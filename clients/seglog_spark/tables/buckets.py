@@ -5,7 +5,6 @@ are as this run saw them last: that is compared first, which every store can, an
 the write, which some ignore and some refuse. See ``claims`` for what holds anyway.
 """
 
-import io
 import os
 import tempfile
 import threading
@@ -110,12 +109,8 @@ class Bucket:
 
     def open(self, name: str) -> Any:
         """Implements ``Store``. FileNotFoundError when there is no such object."""
-        return io.BufferedReader(_Object(self, name), _READ_BYTES)
-
-    def part(self, name: str, start: int, length: int) -> bytes:
-        """Some bytes of an object."""
         with self._failing("read", name):
-            return bytes(obstore.get_range(self._objects, name, start=start, length=length))
+            return _Opened(obstore.open_reader(self._objects, name, buffer_size=_READ_BYTES))
 
     def size(self, name: str) -> int:
         """Implements ``Store``."""
@@ -178,27 +173,13 @@ class Bucket:
             raise OSError(sentence_of(doing, f"{self.place}/{name}".rstrip("/"), error)) from None
 
 
-class _Object(io.RawIOBase):
-    """An object as a file to read."""
+class _Opened:
+    """An open file of the library's, with what pyarrow asks of one besides."""
 
-    def __init__(self, bucket: Bucket, name: str) -> None:
-        self._bucket, self._name = bucket, name
-        self._size, self._position = bucket.size(name), 0
+    closed: Final = False
 
-    def readable(self) -> bool:
-        return True
+    def __init__(self, file: Any) -> None:
+        self._file = file
 
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = base + offset
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        count = max(0, min(len(buffer), self._size - self._position))
-        if count:
-            buffer[:count] = self._bucket.part(self._name, self._position, count)
-        self._position += count
-        return count
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
