@@ -29,7 +29,7 @@ BATCH = encode_batch([(1_546_300_800_000, None, b"a record", ())])
 async def started(
     nursery: trio.Nursery, folder: Path, scope: trio.CancelScope, offload: Offload | None = None
 ) -> Served:
-    config = dataclasses.replace(BrokerConfig(), log_dir=str(folder), listeners=())
+    config = dataclasses.replace(BrokerConfig(), log_dir=str(folder), listeners=(), seglog_http_listen="")
 
     async def run(task_status: trio.TaskStatus[Serving]) -> None:
         with scope:
@@ -115,7 +115,7 @@ async def test_after_a_background_task_has_failed_the_connections_end_in_order(t
 
 
 async def test_a_stop_that_came_before_loading_closes_what_was_loaded(tmp_path: Path) -> None:
-    config = dataclasses.replace(BrokerConfig(), log_dir=str(tmp_path / "data"), listeners=())
+    config = dataclasses.replace(BrokerConfig(), log_dir=str(tmp_path / "data"), listeners=(), seglog_http_listen="")
     for _ in range(2):  # the second finds no lock
         with trio.CancelScope() as scope:
             scope.cancel()
@@ -126,10 +126,14 @@ async def test_a_stop_that_came_before_loading_closes_what_was_loaded(tmp_path: 
 async def test_what_keeps_it_from_starting_is_raised_as_it_is(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         served = await started(nursery, tmp_path / "data", trio.CancelScope())
-        config = dataclasses.replace(BrokerConfig(), log_dir=str(tmp_path / "data"), listeners=())
+        config = dataclasses.replace(
+            BrokerConfig(), log_dir=str(tmp_path / "data"), listeners=(), seglog_http_listen=""
+        )
         with pytest.raises(LogDirectoryError):
             await serve(config, fs=PosixFileSystem(), clock=SystemClock(), offload=Offload(), listen="127.0.0.1:0")
-        config = dataclasses.replace(BrokerConfig(), log_dir=str(tmp_path / "other"), listeners=())
+        config = dataclasses.replace(
+            BrokerConfig(), log_dir=str(tmp_path / "other"), listeners=(), seglog_http_listen=""
+        )
         for _ in range(2):  # the second time too: the directory was unlocked
             with pytest.raises(ListenError):
                 await serve(config, fs=PosixFileSystem(), clock=SystemClock(), offload=Offload(), listen=served.address)
@@ -147,7 +151,7 @@ async def test_a_stop_that_is_wanted_while_partitions_are_loaded_ends_that_in_go
         served.stop()
         assert await peer.hung_up()
         await served.close_peers()
-    config = dataclasses.replace(BrokerConfig(), log_dir=str(folder), listeners=())
+    config = dataclasses.replace(BrokerConfig(), log_dir=str(folder), listeners=(), seglog_http_listen="")
     asked = iter([False] * 4 + [True] * 9)
     problems: list[str] = []
     with capture_logs() as logged:
