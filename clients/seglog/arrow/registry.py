@@ -79,17 +79,16 @@ class Registry:
 
     def _by_id(self, number: int, kind: str) -> FoundSchema:
         """The schema with an id. Raises Unfit where there is none of this kind, and RegistryError."""
-        try:
-            return self._found(self._get(f"/schemas/ids/{number}"), kind)
-        except _NotThereError:
-            raise Unfit(f"of schema {number}, which the registry does not have") from None
+        return self._found(self._get(f"/schemas/ids/{number}"), kind)
 
     def latest(self, subject: str, kind: str) -> FoundSchema:
         """The newest schema of a subject. Raises RegistryError."""
         try:
             return self._found(self._get(f"/subjects/{quote(subject, safe='')}/versions/latest"), kind)
-        except (_NotThereError, Unfit) as error:
-            raise RegistryError(f"the registry {self.url} has no {kind} schema for {subject}: {error}") from None
+        except Unfit as error:
+            raise RegistryError(
+                f"the registry {self.url} has no {kind} schema for {subject}: values are {error}"
+            ) from None
 
     def _found(self, answer: dict[str, Any], kind: str) -> FoundSchema:
         if (other := answer.get("schemaType", "AVRO")) != kind:
@@ -112,7 +111,7 @@ class Registry:
         except HTTPError as error:
             error.close()
             if error.code == _NOT_THERE:
-                raise _NotThereError(f"{path} is not there") from None
+                raise Unfit(f"of schema {path}, which the registry does not have") from None
             passes = error.code >= _MAY_PASS or error.code == _TOO_MANY
             kind = RegistryAwayError if passes else RegistryError
             raise kind(f"the registry {self.url} answers {error.code} ({error.reason})") from None
@@ -120,10 +119,6 @@ class Registry:
             reason = getattr(error, "reason", error)
             raise RegistryAwayError(f"the registry {self.url} does not answer: {reason}") from None
         return found
-
-
-class _NotThereError(Exception):
-    """The registry has no such thing."""
 
 
 def _account() -> str:

@@ -32,7 +32,7 @@ from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
 from seglog_spark.filters import Wanted
 from seglog_spark.group_progress import GroupProgress
 from seglog_spark.jobs import value_types
-from seglog_spark.jobs.common import open_client, print_result, store_of
+from seglog_spark.jobs.common import check_kept, open_client, print_result, store_of
 from seglog_spark.jobs.estimate import pieces_of, sentence
 from seglog_spark.jobs.progress import Measure, Progress
 from seglog_spark.offsets import OffsetRange, TopicPartition, to_spark
@@ -41,10 +41,10 @@ from seglog_spark.planning import DataLossError
 from seglog_spark.plans import plan_batch
 from seglog_spark.reading import RangeReader
 from seglog_spark.servers import Server, server_of
-from seglog_spark.tables.manifest import ArchivedFile, Format, Layout, Manifest, is_rejected, load, save
+from seglog_spark.tables.manifest import ArchivedFile, Format, Layout, Manifest, is_rejected, load, rejected_name, save
 from seglog_spark.tables.parquet_files import SCHEMA, find_file, write_file
 from seglog_spark.tables.periods import find_by_period, range_bytes, remove_notes, write_by_period
-from seglog_spark.tables.rejected import Sieve, find_rejected, schema_with
+from seglog_spark.tables.rejected import Sieve, schema_with
 from seglog_spark.tables.stores import Check, Store
 from seglog_spark.tables.targets import ParquetFiles, Target
 
@@ -124,18 +124,8 @@ def check_same(
             f"{place} holds the archive of an earlier topic {topic.name}, which was deleted; the new one needs a "
             "folder of its own"
         )
-    if manifest.format != table_format:
-        raise InputError(
-            f"the archive in {place} was begun with --format {manifest.format}, and stays as it was begun: give that, "
-            "or name another folder"
-        )
-    if manifest.layout != layout:
-        by = manifest.layout or layout
-        what, how = ("is not", "leave out") if manifest.layout is None else ("is", "add")
-        raise InputError(
-            f"the archive in {place} {what} laid out by {by}, and stays as it was begun; {how} --partition-by {by}, "
-            "or name another folder"
-        )
+    check_kept(place, "--format", manifest.format, table_format)
+    check_kept(place, "--partition-by", manifest.layout, layout)
     for partition, ends in log.ends(log.partitions(Subscribe((topic.name,)))).items():
         _, end = manifest.partitions.get(partition.partition, (0, 0))
         if ends.latest < end:
@@ -224,11 +214,10 @@ class ArchiveTask:
         return [*files, *(sieve.files if sieve is not None else ())]
 
     def _find(self, r: OffsetRange) -> list[ArchivedFile]:
-        if self.layout is not None:
-            files = find_by_period(self.store, r)
-        else:
-            files = [found for found in [find_file(self.store, r)] if found is not None]
-        return [*files, *find_rejected(self.store, r)] if files and self.values is not None else files
+        files = find_by_period(self.store, r) if self.layout is not None else [find_file(self.store, r)]
+        if files and files[0] is not None and self.values is not None:
+            files = [*files, find_file(self.store, r, rejected_name(r))]
+        return [found for found in files if found is not None]
 
 
 def _shown(batches: Iterator[pa.RecordBatch], seen: Callable[[pa.RecordBatch], object]) -> Iterator[pa.RecordBatch]:

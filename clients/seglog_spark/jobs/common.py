@@ -50,3 +50,12 @@ def folder_of(text: str, option: str) -> Folder:
 def print_result(options: Options, sentence: str, summary: Mapping[str, Any]) -> int:
     """Print the result: a sentence, or with ``--json`` the whole summary. Returns the exit code, which is 0."""
     return answer(options, {"job": options.job, **summary}, sentence)
+
+
+def check_kept(place: str, option: str, before: object, now: object) -> None:
+    """Raise InputError where an archive was begun with another value of an option; None: without it."""
+    if before != now:
+        how = f"without {option}" if before is None else f"with {option} {before}"
+        raise InputError(
+            f"the archive in {place} was begun {how}, and stays as it was begun: go on {how}, or name another folder"
+        )

@@ -12,6 +12,7 @@ from seglog.arrow.values import Values
 from seglog.cli.arguments import Options
 from seglog.cli.exits import InputError
 from seglog.client import Client
+from seglog_spark.jobs.common import check_kept
 
 INFER: Final = "infer"
 _FILES: Final = (".avsc", ".proto", ".desc", ".ddl")
@@ -40,19 +41,11 @@ def kept(options: Options, settings: Mapping[str, Any], place: str) -> Values | 
     except (ValueError, OSError) as error:
         raise InputError(str(error)) from None
     found = Values(**settings["values"]) if "values" in settings else None
-    before, now = found.kind if found else "bytes", asked.kind if asked else "bytes"
-    if before != now:
-        raise InputError(
-            f"the archive in {place} has values as {before}, and stays as it was begun; say --value {before}, or name "
-            "another folder"
-        )
+    check_kept(place, "--value", found.kind if found else "bytes", asked.kind if asked else "bytes")
     if found is None or asked is None:
         return None
-    if (asked.schema or found.schema, asked.message or found.message) != (found.schema, found.message):
-        raise InputError(
-            f"the archive in {place} has values of another schema ({found.schema}), and stays as it was begun; leave "
-            "out --schema to go on with that, or name another folder"
-        )
+    check_kept(place, "--schema", found.schema, asked.schema or found.schema)
+    check_kept(place, "--message", found.message, asked.message or found.message)
     return replace(found, registry=asked.registry or found.registry)
 
 

@@ -13,8 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -54,23 +53,23 @@ def write_by_period(
 ) -> list[ArchivedFile]:
     """Write all records of ``r`` to files by period; the first file has the gaps. One file if there is no record.
 
-    A period of more than ``rows_max`` records has several files of equal numbers of records, in order.
+    A period of more than ``rows_max`` records has several files, in order.
 
     Otherwise as ``write_file``.
     """
     facts = Facts(r)
-    with _Spool(UNITS[layout], schema) as spool:
+    with _Spool(UNITS[layout], schema, rows_max) as spool:
         for group in grouped(batches, schema):
             facts.add(group)
             spool.add(group)
         whole = facts.file(met)
-        pieces = [piece for period in spool.periods() or [_NEVER] for piece in spool.pieces(period, rows_max)]
-        names = [period_name(r, layout, shown(piece.period, layout), piece.number, table_format) for piece in pieces]
+        pieces = spool.pieces()
+        names = [period_name(r, layout, shown(period, layout), number, table_format) for period, number, _ in pieces]
         _begin(store, r, names)
         parts = [Part(names[0], whole.missing, whole.gaps), *(Part(name, 0, ()) for name in names[1:])]
         return [
-            write_file(store, r, spool.read(piece), compression, part=part, schema=schema)
-            for piece, part in zip(pieces, parts, strict=True)
+            write_file(store, r, piece, compression, part=part, schema=schema)
+            for (_, _, piece), part in zip(pieces, parts, strict=True)
         ]
 
 
@@ -145,26 +144,16 @@ def range_bytes(file_bytes: int) -> int:
     return max(file_bytes, min(_RANGE_BYTES_MAX, shutil.disk_usage(tempfile.gettempdir()).free // _SPOOLS))
 
 
-class _Piece(NamedTuple):
-    """The records [``start``, ``stop``) of a period; ``number`` is None if that is all of it."""
-
-    period: int
-    number: int | None
-    start: int
-    stop: int
-
-
 class _Spool(ExitStack):
-    """A temporary file of records, each batch of one period, in numpy's ``unit``."""
+    """A temporary file of records, each batch of one period, in numpy's ``unit``, and of ``rows_max`` at most."""
 
-    def __init__(self, unit: str, schema: pa.Schema) -> None:
+    def __init__(self, unit: str, schema: pa.Schema, rows_max: int) -> None:
         super().__init__()
-        self._unit = unit
+        self._unit, self._rows_max = unit, rows_max
         self._file = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the rest
         self._writer = pa.ipc.new_file(self._file, schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
         self._batches: dict[int, list[tuple[int, int]]] = {}  # numbers of batches and their rows, by period
         self._count = 0
-        self._reader: Any = None
 
     def add(self, group: pa.Table) -> None:
         """Add records; they keep their order within a period."""
@@ -173,30 +162,31 @@ class _Spool(ExitStack):
         ordered = group.combine_chunks().take(order)
         values, begins = np.unique(periods[order], return_index=True)
         for period, begin, end in zip(values.tolist(), begins, [*begins[1:], len(periods)], strict=True):
-            for batch in ordered.slice(begin, end - begin).to_batches():
+            for batch in ordered.slice(begin, end - begin).to_batches(self._rows_max):
                 self._writer.write_batch(batch)
                 self._batches.setdefault(period, []).append((self._count, batch.num_rows))
                 self._count += 1
 
-    def periods(self) -> list[int]:
-        """All periods, ascending. After this, nothing more may be added."""
+    def pieces(self) -> list[tuple[int, int | None, Iterator[pa.RecordBatch]]]:
+        """Periods, ascending, in pieces of ``rows_max`` records at most, which are numbered if there are several.
+
+        After this, nothing more may be added. A spool of no record has one piece.
+        """
         self._writer.close()
         self._file.seek(0)
-        self._reader = self.enter_context(pa.ipc.open_file(self._file))
-        return sorted(self._batches)
-
-    def pieces(self, period: int, rows_max: int) -> list[_Piece]:
-        """A period in pieces of at most ``rows_max`` records."""
-        rows = sum(rows for _, rows in self._batches.get(period, ()))
-        count = max(1, -(-rows // rows_max))
-        edges = [rows * number // count for number in range(count + 1)]
-        return [_Piece(period, n if count > 1 else None, *edge) for n, edge in enumerate(pairwise(edges))]
-
-    def read(self, piece: _Piece) -> Iterator[pa.RecordBatch]:
-        """The records of a piece, in the order added."""
-        position = 0
-        for number, rows in self._batches.get(piece.period, ()):
-            start, stop = max(0, piece.start - position), min(rows, piece.stop - position)
-            if start < stop:
-                yield self._reader.get_batch(number).slice(start, stop - start)
-            position += rows
+        reader = self.enter_context(pa.ipc.open_file(self._file))
+        pieces: list[tuple[int, int | None, Iterator[pa.RecordBatch]]] = []
+        for period in sorted(self._batches) or [_NEVER]:
+            parts: list[list[int]] = [[]]
+            total = 0
+            for number, rows in self._batches.get(period, ()):
+                if total + rows > self._rows_max:
+                    parts.append([])
+                    total = 0
+                parts[-1].append(number)
+                total += rows
+            numbers = range(len(parts)) if len(parts) > 1 else [None]
+            pieces += [
+                (period, number, map(reader.get_batch, part)) for number, part in zip(numbers, parts, strict=True)
+            ]
+        return pieces

@@ -15,7 +15,7 @@ from seglog.arrow.values import Values
 from seglog.core.records import ConsumerGap
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.tables.manifest import ArchivedFile, rejected_name
-from seglog_spark.tables.parquet_files import SCHEMA, Part, find_file, write_file
+from seglog_spark.tables.parquet_files import SCHEMA, Part, write_file
 from seglog_spark.tables.stores import Store
 
 REJECTED: Final = SCHEMA.append(pa.field("reason", pa.string()))
@@ -69,9 +69,3 @@ class Sieve:
                 rows = map(rejected.get_batch, range(count))
                 part = Part(name, 0, ())
                 self.files = [write_file(self._store, self._range, rows, self._compression, part=part, schema=REJECTED)]
-
-
-def find_rejected(store: Store, r: OffsetRange) -> list[ArchivedFile]:
-    """The file of a range whose other files are there, if it has one."""
-    found = find_file(store, r, rejected_name(r))
-    return [] if found is None else [found]

@@ -145,7 +145,7 @@ def test_values_of_several_schemas_of_a_registry_are_one_column() -> None:
             ],
             [
                 (3, "without the byte 0 and the schema id that a serializer with a registry puts before it"),
-                (4, "of schema 9, which the registry does not have"),
+                (4, "of schema /schemas/ids/9, which the registry does not have"),
                 (5, "of a schema for JSON, not AVRO"),
                 (6, "no Avro of this schema (Expected 1 bytes, read 0)"),
             ],

@@ -117,7 +117,7 @@ def test_a_registry_may_hold_values_without_a_frame_for_misfits() -> None:
         _, misfits = decoded(values, FULL.SerializeToString(), framed(b"\0", b""))
         assert [reason.partition(",")[0] for _, reason in misfits] == [
             "without the byte 0 and the schema id that a serializer with a registry puts before it",
-            "of schema 1",
+            "of schema /schemas/ids/1",
         ]
 
 

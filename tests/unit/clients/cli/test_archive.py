@@ -103,8 +103,8 @@ def test_values_are_typed_by_a_schema_that_is_inferred_shown_and_kept(
         assert json.loads(said.out)["rejected"] == 1
         assert f"values of 1 record do not fit: see {out}/_rejected" in said.err
         for options, sentence in (
-            ((), "has values as json, and stays as it was begun; say --value json"),
-            (("--value", "json", "--schema", "id int"), "of another schema (id bigint, tags array<string>)"),
+            ((), "was begun with --value json, and stays as it was begun"),
+            (("--value", "json", "--schema", "id int"), "with --schema id bigint, tags array<string>, and stays"),
             (("--value", "string", "--schema", "id int"), "values that are string have no schema"),
         ):
             assert archived(broker, out, *options) != 0
