@@ -16,7 +16,7 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
 from seglog.arrow.fitting import Format, Unfit
-from seglog.arrow.registry import Registry, split_frame
+from seglog.arrow.registry import FoundSchema, Registry, split_frame
 
 _PRIMITIVE: Final = {
     "boolean": pa.bool_(),
@@ -40,7 +40,15 @@ _LOGICAL: Final = {
     "long-local-timestamp-micros": pa.timestamp("us"),
 }
 _KEPT: Final = ("type", "size", "symbols", "logicalType", "precision", "scale")
-_UNREADABLE: Final = (EOFError, IndexError, KeyError, ValueError, OverflowError, fastavro.read.SchemaResolutionError)
+_UNREADABLE: Final = (
+    EOFError,
+    LookupError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+    TypeError,
+    fastavro.read.SchemaResolutionError,
+)
 
 
 class AvroValues(Format):
@@ -53,24 +61,26 @@ class AvroValues(Format):
         self._names = map("n{}".format, count())
         self.type, shown = self._column(self._schema, ())
         self._shown = fastavro.parse_schema(shown)
-        self._writers: dict[int, Any] = {}
 
     def check(self, value: bytes) -> Any:
         """The value. Raises Unfit, and RegistryError where the registry cannot be asked."""
-        number = 0
+        writer = None
         if self._registry is not None:
             number, value = split_frame(value)
-            if number not in self._writers:
-                found = _parsed(self._registry.by_id(number, "AVRO").inlined())
-                self._writers[number] = None if found == self._schema else found
+            writer = self._registry.writer(number, "AVRO", self._other)
         try:
-            if (writer := self._writers.get(number)) is not None:
+            if writer is not None:
                 found, resolved = _read(value, writer, self._schema), io.BytesIO()
                 fastavro.schemaless_writer(resolved, self._schema, found)
                 value = resolved.getvalue()
             return _read(value, self._shown)
         except _UNREADABLE as error:
             raise Unfit(f"no Avro of this schema ({str(error) or 'it ends too early'})") from None
+
+    def _other(self, found: FoundSchema) -> Any:
+        """The schema of values; None for the one of the column, which are read at once."""
+        writer = _parsed(found.inlined())
+        return None if writer == self._schema else writer
 
     def _column(self, schema: Any, within: tuple[str, ...]) -> tuple[pa.DataType, Any]:
         """The type of a schema, and the schema of the same bytes by which they are read.

@@ -33,7 +33,7 @@ _OTHER_NAMES: Final = {
     "timestamp_ltz": "timestamp",
 }
 _WORDS: Final = {kind: word for word, kind in _SCALARS.items()}
-_TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)+`|\w+(?:\s*\(\s*\d+\s*(?:,\s*\d+\s*)?\))?|.|$)", re.DOTALL)
+_TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)*`|\w+(?:\s*\(\s*\d+\s*(?:,\s*\d+\s*)?\))?|.|$)", re.DOTALL)
 
 
 def parse_ddl(text: str) -> pa.DataType:

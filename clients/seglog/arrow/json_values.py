@@ -20,6 +20,10 @@ from seglog.arrow.ddl import parse_ddl, to_ddl
 from seglog.arrow.fitting import Format, Unfit, text_of
 
 _BIGINT: Final = range(-(2**63), 2**63)
+_SCALE_MAX: Final = 38
+"""Of any decimal."""
+_LEVELS_MAX: Final = 20
+"""Of a schema that is inferred: tables end at some 40, and what lies deeper is text."""
 
 
 class JsonText(Format):
@@ -42,6 +46,7 @@ class JsonFields(Format):
 
     def __init__(self, schema: str) -> None:
         self.type = parse_ddl(schema)
+        self._has_decimals = "decimal" in str(self.type)
         self._strict: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_python(self.type, str))
         self._lenient: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_python(self.type, msgspec.Raw))
 
@@ -49,9 +54,12 @@ class JsonFields(Format):
         """The fields. Raises Unfit."""
         document = _document(value)
         try:
-            return _decoded(self._strict, document)
+            found = _decoded(self._strict, document)
         except Unfit:
-            return _with_texts(_decoded(self._lenient, document))
+            found = _with_texts(_decoded(self._lenient, document))
+        if self._has_decimals:
+            _check_decimals(found)
+        return found
 
 
 def _document(value: bytes) -> bytes:
@@ -95,6 +103,16 @@ def _python(kind: pa.DataType, text: Any) -> Any:
     return next((python for python, is_it in tests.items() if is_it(kind)), bytes) | None
 
 
+def _check_decimals(value: Any) -> None:
+    """Raise Unfit for digits too far behind the point: pyarrow makes 0 of them, or ends the process."""
+    if isinstance(value, Decimal):
+        if value.is_finite() and int(value.as_tuple().exponent) < -_SCALE_MAX:
+            raise Unfit(f"beyond its type (more than {_SCALE_MAX} digits behind the point)")
+    elif isinstance(value, dict | list):
+        for member in value.values() if isinstance(value, dict) else value:
+            _check_decimals(member)
+
+
 def _with_texts(value: Any) -> Any:
     """The value with a string in place of each piece of JSON."""
     if isinstance(value, msgspec.Raw):
@@ -124,15 +142,15 @@ def infer_ddl(values: Iterable[bytes | None]) -> str:
     return to_ddl(_kind_of(documents))
 
 
-def _kind_of(values: Sequence[Any]) -> pa.DataType:
+def _kind_of(values: Sequence[Any], levels: int = _LEVELS_MAX) -> pa.DataType:
     """What all these values are that are not null."""
     there = [value for value in values if value is not None]
     kinds = {type(value) for value in there}
-    if kinds == {dict} and any(there):
+    if kinds == {dict} and any(there) and levels:
         names = dict.fromkeys(chain.from_iterable(there))
-        return pa.struct([(name, _kind_of([value.get(name) for value in there])) for name in names])
-    if kinds == {list}:
-        return pa.list_(pa.field("element", _kind_of(list(chain.from_iterable(there)))))
+        return pa.struct([(name, _kind_of([value.get(name) for value in there], levels - 1)) for name in names])
+    if kinds == {list} and levels:
+        return pa.list_(pa.field("element", _kind_of(list(chain.from_iterable(there)), levels - 1)))
     if kinds == {bool}:
         return pa.bool_()
     if kinds and kinds <= {int, float} and all(type(value) is float or value in _BIGINT for value in there):

@@ -50,18 +50,20 @@ class ProtobufValues(Format):
         self._parse = GetMessageClass(found).FromString
         self._columns = ptars.HandlerPool([found.file], _CONFIG).get_for_message(found)
         self.type = _nullable(pa.struct(list(self._columns.schema())))
-        self._frames = {0: self._frame(self._file)}
+        self._own_frames = self._frames(self._file)
 
     def check(self, value: bytes) -> bytes:
         """The message. Raises Unfit, and RegistryError where the registry cannot be asked."""
         if value[:1] == b"\0":  # which no message begins with
             number, value = split_frame(value)
-            if self._registry is None:
-                number = 0
-            elif number not in self._frames:
-                found = self._registry.by_id(number, "PROTOBUF")
-                self._frames[number] = self._frame(_pooled(_compiled(found.text, found.references)))
-            frame = next(filter(value.startswith, self._frames[number]), None)
+            frames = self._own_frames
+            if self._registry is not None:
+                frames = self._registry.writer(
+                    number,
+                    "PROTOBUF",
+                    lambda found: self._frames(_pooled(_compiled(found.text, found.references))),
+                )
+            frame = next(filter(value.startswith, frames), None)
             if frame is None:
                 raise Unfit(f"not of the Protobuf message {self._name}, by the number before it")
             value = value[len(frame) :]
@@ -73,7 +75,7 @@ class ProtobufValues(Format):
             raise Unfit(f"no Protobuf message {self._name} ({error})") from None
         return value
 
-    def _frame(self, file: Any) -> list[bytes]:
+    def _frames(self, file: Any) -> list[bytes]:
         """The numbers that Confluent's serializers write before the message: its place in ``file``; none without it.
 
         They are how many, and the place on each level, zigzag; the first message has a short form, too.
@@ -124,8 +126,11 @@ def _compiled(schema: str, imports: Mapping[str, str], folder: Path | None = Non
             place = Path(scratch, name).resolve()
             if not place.is_relative_to(Path(scratch).resolve()):
                 raise ValueError(f"a Protobuf schema imports {name!r}, which is no name of a file")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text, encoding="utf-8")
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(text, encoding="utf-8")
+            except (FileExistsError, IsADirectoryError, NotADirectoryError):
+                raise ValueError(f"a Protobuf schema imports {name!r}, a file and a folder at once") from None
         out = Path(scratch, "descriptors")
         folders = [scratch, *([str(folder)] if folder else [])]
         command = [*(f"-I{each}" for each in folders), "--include_imports", f"--descriptor_set_out={out}", _MAIN]

@@ -10,14 +10,17 @@ request, and shown nowhere.
 
 import json
 import os
+import time
 from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
+
+import msgspec
 
 from seglog.arrow.fitting import Unfit
 from seglog.secret_files import secret_in
@@ -25,6 +28,12 @@ from seglog_protocol.errors import RegistryAwayError, RegistryError
 
 SECONDS: Final = 10.0
 """How long an answer may take."""
+
+BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of an answer."""
+
+_REFERENCES_MAX: Final = 100
+_WRITERS_MAX: Final = 10_000
 
 _NOT_THERE: Final = 404
 _TOO_MANY: Final = 429
@@ -63,6 +72,18 @@ class FoundSchema:
         return json.dumps(walk(json.loads(self.text)))
 
 
+class _Reference(msgspec.Struct):
+    name: str
+    subject: str
+    version: int
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    schema: str
+    schema_type: str | None = None
+    references: list[_Reference] | None = None
+
+
 class Registry:
     """A registry at a URL. Raises ValueError for one with an account in it, which logs would show."""
 
@@ -75,39 +96,60 @@ class Registry:
                 "a registry's account stands in SEGLOG_REGISTRY_USER and SEGLOG_REGISTRY_PASSWORD_FILE, not in its URL"
             )
         self.url: Final = url.rstrip("/")
-        self.by_id: Final = lru_cache(maxsize=None)(self._by_id)
+        self._writers: Final[dict[int, Any]] = {}
 
-    def _by_id(self, number: int, kind: str) -> FoundSchema:
-        """The schema with an id. Raises Unfit where there is none of this kind, and RegistryError."""
-        return self._found(self._get(f"/schemas/ids/{number}"), kind)
+    def writer(self, number: int, kind: str, read: Callable[[FoundSchema], Any]) -> Any:
+        """What ``read`` makes of the schema with an id, asked for once, even if the registry does not have it.
+
+        Raises Unfit where there is none of this kind that ``read`` takes, and RegistryError.
+        """
+        if number not in self._writers:
+            if len(self._writers) >= _WRITERS_MAX:  # ids of no schema: there may be as many as values
+                self._writers.clear()
+            try:
+                self._writers[number] = read(self._found(self._get(f"/schemas/ids/{number}"), kind, {}))
+            except Unfit as error:
+                self._writers[number] = error
+            except (ValueError, RecursionError) as error:
+                self._writers[number] = Unfit(f"of schema {number}, which cannot be read: {error}")
+        found = self._writers[number]
+        if isinstance(found, Unfit):
+            raise Unfit(*found.args)
+        return found
 
     def latest(self, subject: str, kind: str) -> FoundSchema:
         """The newest schema of a subject. Raises RegistryError."""
         try:
-            return self._found(self._get(f"/subjects/{quote(subject, safe='')}/versions/latest"), kind)
+            return self._found(self._get(f"/subjects/{quote(subject, safe='')}/versions/latest"), kind, {})
         except Unfit as error:
             raise RegistryError(
                 f"the registry {self.url} has no {kind} schema for {subject}: values are {error}"
             ) from None
 
-    def _found(self, answer: dict[str, Any], kind: str) -> FoundSchema:
-        if (other := answer.get("schemaType", "AVRO")) != kind:
+    def _found(self, answer: _Answer, kind: str, met: dict[str, str]) -> FoundSchema:
+        """The schema with all that it refers to; ``met`` has the texts of those that were asked for, by path."""
+        if (other := answer.schema_type or "AVRO") != kind:
             raise Unfit(f"of a schema for {other}, not {kind}")
         references: dict[str, str] = {}
-        for each in answer.get("references") or ():
-            path = f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}"
-            found = self._found(self._get(path), kind)
-            references |= {**found.references, each["name"]: found.text}
-        return FoundSchema(answer["schema"], references)
+        for each in answer.references or ():
+            path = f"/subjects/{quote(each.subject, safe='')}/versions/{each.version}"
+            if path not in met:  # by several, or in a circle
+                if len(met) >= _REFERENCES_MAX:
+                    raise RegistryError(f"the registry {self.url} has a schema that refers to too many others")
+                found = self._get(path)
+                met[path] = found.schema
+                references |= self._found(found, kind, met).references
+            references[each.name] = met[path]
+        return FoundSchema(answer.schema, references)
 
-    def _get(self, path: str) -> dict[str, Any]:
+    def _get(self, path: str) -> _Answer:
         request = Request(self.url + path)  # noqa: S310 - http or https, see above
         request.add_header("Accept", "application/vnd.schemaregistry.v1+json")
         if account := _account():
             request.add_unredirected_header("Authorization", account)
         try:
             with urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
-                found: dict[str, Any] = json.load(answer)
+                content = _content(answer)
         except HTTPError as error:
             error.close()
             if error.code == _NOT_THERE:
@@ -115,10 +157,25 @@ class Registry:
             passes = error.code >= _MAY_PASS or error.code == _TOO_MANY
             kind = RegistryAwayError if passes else RegistryError
             raise kind(f"the registry {self.url} answers {error.code} ({error.reason})") from None
-        except (OSError, HTTPException, ValueError) as error:
+        except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise RegistryAwayError(f"the registry {self.url} does not answer: {reason}") from None
-        return found
+        try:
+            return msgspec.json.decode(content, type=_Answer)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RegistryError(f"{self.url}{path} is no answer of a registry of schemas: {error}") from None
+
+
+def _content(answer: HTTPResponse) -> bytes:
+    """All of an answer. Raises OSError for one that takes too long, or is too long."""
+    end, content = time.monotonic() + SECONDS, b""
+    while part := answer.read1():
+        content += part
+        if time.monotonic() > end:
+            raise TimeoutError("timed out")
+        if len(content) > BYTES_MAX:
+            raise OSError(f"its answer is longer than {BYTES_MAX} bytes")
+    return content
 
 
 def _account() -> str:

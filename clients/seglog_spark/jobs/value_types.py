@@ -28,7 +28,7 @@ def begun(options: Options, client: Client, say: Callable[[str], None]) -> dict[
             values = values.inferred(sample(client, options.topic))
         values = values.for_topic(options.topic)
         kind, _ = values.decoder()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise InputError(str(error)) from None
     say(f"values are {values.kind}: {values.schema if values.kind == 'json' and values.schema else kind}")
     return {"values": msgspec.to_builtins(values)}
@@ -38,7 +38,7 @@ def kept(options: Options, settings: Mapping[str, Any], place: str) -> Values | 
     """The values of an archive that was begun. Raises InputError when the options say others."""
     try:
         asked = _asked(options)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise InputError(str(error)) from None
     found = Values(**settings["values"]) if "values" in settings else None
     check_kept(place, "--value", found.kind if found else "bytes", asked.kind if asked else "bytes")

@@ -5,6 +5,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seglog.arrow.ddl import parse_ddl
 from seglog.arrow.json_values import JsonFields
 from seglog.arrow.values import Values
 from tests.support import each_case, examples
@@ -131,6 +132,8 @@ def test_values_are_read_as_spark_reads_them(schema: str, text: bytes, value: An
         ("a binary", b'{"a":"*"}', "JSON of another shape (Invalid base64 encoded string - at `$.a`)"),
         ("a decimal(3,1)", b'{"a":1.25}', "beyond its type (Rescaling Decimal value would cause data loss)"),
         ("a decimal(3,1)", b'{"a":1234}', "beyond its type (Decimal type with precision 4"),
+        ("a decimal(3,1)", b'{"a":1e-77}', "beyond its type (more than 38 digits behind the point)"),
+        ("a array<map<string,decimal(3,1)>>", b'{"a":[{"b":"1e-77"}]}', "beyond its type (more than 38 digits"),
     ],
 )
 def test_what_a_type_does_not_hold_is_a_misfit_of_its_row(schema: str, text: bytes, said: str) -> None:
@@ -146,3 +149,10 @@ def test_json_without_a_schema_is_text_that_is_checked() -> None:
         [' {"a": 1}', None, "[]", None, "null"],
         [(3, "no JSON (Input data was truncated)")],
     )
+
+
+def test_what_lies_too_deep_for_tables_is_inferred_as_text() -> None:
+    schema = Values("json").inferred([b'{"a":[' * 400 + b"1" + b"]}" * 400]).schema
+    assert str(schema).count("array") == 10
+    assert str(schema).count("string") == 1
+    assert parse_ddl(str(schema))

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from seglog.arrow.fitting import Unfit
 from seglog.arrow.registry import Registry
 from tests.processes import free_port
 from tests.support import each_case
@@ -33,7 +34,7 @@ def test_a_registry_that_cannot_answer_now_may_later(status: int) -> None:
     with schema_registry() as registry:
         registry.answers["/schemas/ids/5"] = status
         with pytest.raises(seglog.RegistryAwayError, match=f"answers {status}") as caught:
-            Registry(registry.url).by_id(5, "AVRO")
+            Registry(registry.url).writer(5, "AVRO", str)
         assert caught.value.retriable
         registry.answers["/schemas/ids/5"] = {"schema": '"int"'}
 
@@ -41,7 +42,54 @@ def test_a_registry_that_cannot_answer_now_may_later(status: int) -> None:
 def test_a_registry_that_is_away_is_an_error_that_passes() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(seglog.RegistryAwayError, match=f"the registry {url} does not answer: .*refused"):
-        Registry(url).by_id(5, "AVRO")
+        Registry(url).writer(5, "AVRO", str)
+
+
+@each_case(
+    "answer, said",
+    [
+        ([1], "Expected `object`, got `array`"),
+        ({}, "missing required field `schema`"),
+        ({"schema": "x", "references": [{"name": "X"}]}, "missing required field `subject`"),
+    ],
+)
+def test_what_is_no_answer_of_a_registry_is_an_error_that_says_so(answer: object, said: str) -> None:
+    with schema_registry() as registry:
+        registry.answers["/schemas/ids/5"] = answer
+        with pytest.raises(seglog.RegistryError, match=f"/schemas/ids/5 is no answer of .*{said}") as caught:
+            Registry(registry.url).writer(5, "AVRO", str)
+        assert not caught.value.retriable
+
+
+def test_answers_and_references_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    with schema_registry() as registry:
+        found = Registry(registry.url)
+        circle = {"name": "S", "subject": "s", "version": 1}
+        registry.add(5, "s", '"int"', references=[circle])
+        assert found.latest("s", "AVRO").references == {"S": '"int"'}
+        far = [{"name": str(number), "subject": f"s{number}", "version": 1} for number in range(102)]
+        registry.add(6, "far", '"int"', references=far)
+        for reference in far:
+            registry.add(7, reference["subject"], '"int"')
+        with pytest.raises(seglog.RegistryError, match="refers to too many others"):
+            found.latest("far", "AVRO")
+        monkeypatch.setattr("seglog.arrow.registry.BYTES_MAX", 10)
+        with pytest.raises(seglog.RegistryAwayError, match="its answer is longer than 10 bytes"):
+            found.latest("s", "AVRO")
+
+
+def test_a_schema_that_nobody_can_read_is_asked_for_once() -> None:
+    def read(_: object) -> None:
+        raise ValueError("this is none")
+
+    with schema_registry() as registry:
+        found = Registry(registry.url)
+        registry.add(5, "s", "x")
+        for number, said in ((5, "of schema 5, which cannot be read: this is none"), (6, "registry does not have")):
+            for _ in range(2):
+                with pytest.raises(Unfit, match=said):
+                    found.writer(number, "AVRO", read)
+        assert [path for path, _ in registry.asked] == ["/schemas/ids/5", "/schemas/ids/6"]
 
 
 @each_case(
