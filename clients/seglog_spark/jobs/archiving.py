@@ -148,7 +148,12 @@ def archive(plan: Plan, log: Log, manifest: Manifest, place: Place, execute: Exe
                 f"{place.store.place} has been archived to, and the table is gone, or is in another catalog: give the "
                 "--catalog that it was begun with, or archive to another place"
             )
+        done = [r for r in known.planned if r.end <= ends.get(r.partition, r.start)]
         known = known.with_table(ends)
+        if done:  # by a run that was killed before it could say so in the manifest
+            known = known.with_written([f for r in done for f in _find(place.store, r, known.layout, is_typed=True)])
+            save(place.store, known)
+            remove_notes(place.store)
     if known != manifest:
         save(place.store, known)
     begun, manifest = _write(known, place, execute)
@@ -190,7 +195,7 @@ class ArchiveTask:
 
         ``seen`` is called with each batch of records that was read; what it raises gives the range up.
         """
-        found = self._find(r)
+        found = _find(self.store, r, self.layout, is_typed=self.values is not None)
         if found:
             return found
         met: list[ConsumerGap] = []
@@ -213,11 +218,13 @@ class ArchiveTask:
             files = [write_file(self.store, r, batches, self.compression, met, schema=schema)]
         return [*files, *(sieve.files if sieve is not None else ())]
 
-    def _find(self, r: OffsetRange) -> list[ArchivedFile]:
-        files = find_by_period(self.store, r) if self.layout is not None else [find_file(self.store, r)]
-        if files and files[0] is not None and self.values is not None:
-            files = [*files, find_file(self.store, r, rejected_name(r))]
-        return [found for found in files if found is not None]
+
+def _find(store: Store, r: OffsetRange, layout: Layout, *, is_typed: bool) -> list[ArchivedFile]:
+    """The files of a range, with that of rejected records; none if they are not all there."""
+    files = find_by_period(store, r) if layout is not None else [find_file(store, r)]
+    if files and files[0] is not None and is_typed:
+        files = [*files, find_file(store, r, rejected_name(r))]
+    return [found for found in files if found is not None]
 
 
 def _shown(batches: Iterator[pa.RecordBatch], seen: Callable[[pa.RecordBatch], object]) -> Iterator[pa.RecordBatch]:
@@ -279,6 +286,10 @@ def _target(options: Options, store: Store, topic: TopicDescription, schema: pa.
         return ParquetFiles(store)
     if error := missing(f"--format {options.format}", options.format):
         raise InputError(str(error))
+    if "://" not in store.place and not {*"#%?"}.isdisjoint(store.place):
+        raise InputError(
+            f"tables have addresses, in which #, % and ? mean something: archive elsewhere than {store.place}"
+        )
     file_bytes = options.target_file_mb * 1024 * 1024
     if options.format == "delta":
         from seglog_spark.tables.delta import Delta  # noqa: PLC0415 - comes with an extra

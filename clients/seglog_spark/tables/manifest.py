@@ -108,8 +108,11 @@ class Manifest:
         there = {p: (start, max(start, ends.get(p, start))) for p, (start, _) in self.partitions.items()}
         if there == self.partitions:
             return self
-        files = tuple(found for found in self.files if found.end <= there[found.partition][1])
-        return replace(self, partitions=there, files=files, planned=())
+        files, rejected = (
+            tuple(found for found in all_ if found.end <= there[found.partition][1])
+            for all_ in (self.files, self.rejected)
+        )
+        return replace(self, partitions=there, files=files, planned=(), rejected=rejected)
 
     def with_planned(self, planned: Sequence[OffsetRange]) -> "Manifest":
         """With these ranges as planned: they are about to be written."""
@@ -141,8 +144,11 @@ class Manifest:
 
 
 def file_name(r: OffsetRange) -> str:
-    """The name of a range's file. Sorted by name, files are in offset order."""
-    return f"{r.topic}-{r.partition}/{_span(r)}"
+    """The name of a range's file. Sorted by name, files are in offset order.
+
+    Readers pass over folders whose names begin with ``_`` or ``.``, as those of some topics do.
+    """
+    return f"{'topic' if r.topic[0] in '_.' else ''}{r.topic}-{r.partition}/{_span(r)}"
 
 
 def rejected_name(r: OffsetRange) -> str:

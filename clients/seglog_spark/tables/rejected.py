@@ -54,8 +54,9 @@ class Sieve:
                         reasons = pa.array([reason for _, reason in misfits], pa.string())
                         spool.write_batch(pa.record_batch([*batch.take(rows).columns, reasons], schema=REJECTED))
                         count += 1
-                        offsets = batch.column("offset").take(rows).to_pylist()
-                        met += [ConsumerGap(*self._range[:2], each, each + 1, "rejected") for each in offsets]
+                        offsets = batch.column("offset").take(rows).to_numpy()
+                        runs = np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1)
+                        met += [ConsumerGap(*self._range[:2], int(r[0]), int(r[-1]) + 1, "rejected") for r in runs]
                         fits = np.ones(len(batch), np.bool_)
                         fits[rows] = False
                         typed = typed.filter(pa.array(fits))

@@ -74,6 +74,8 @@ def test_a_format_is_kept_and_is_what_its_readers_read(tmp_path: Path, capsys: p
         assert "--catalog names a catalog of Iceberg tables: add --format iceberg" in said(
             "archive", "--format", "delta", "--catalog", "x"
         )
+        assert archived(broker, tmp_path / "50%", "--format", "delta") != 0
+        assert "tables have addresses, in which #, % and ? mean something" in capsys.readouterr().err
         assert main(["--server", broker.address, "archive", "--topic", "t", "--out", out, "--format", "delta"]) == 0
         assert "was begun with --format delta, and stays as it was begun" in said("archive")
     with pytest.raises(InputError, match="is a table of Delta, which knows its files itself"):

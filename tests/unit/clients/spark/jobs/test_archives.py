@@ -337,6 +337,13 @@ def test_names_of_files_sort_as_their_offsets_do() -> None:
     assert names[0] == "t-0/00000000000000000009-00000000000000000010.parquet"
 
 
+def test_readers_see_the_files_of_a_topic_whose_name_hides_folders(tmp_path: Path) -> None:
+    for topic in ("_t", ".t", "t"):
+        r = OffsetRange(topic, 0, 0, 5)
+        write_file(Folder(tmp_path), r, batches(r), "zstd")
+    assert ds.dataset(tmp_path, format="parquet").count_rows() == 15
+
+
 def test_a_folder_with_something_else_in_it_is_no_archive(tmp_path: Path) -> None:
     assert load(Folder(tmp_path / "missing")) is None
     assert load(Folder(tmp_path)) is None

@@ -1,9 +1,9 @@
 """Archives whose values have a type, and the records whose values do not fit."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -13,6 +13,7 @@ import pytest
 from seglog.arrow.values import Values
 from seglog.cli.arguments import Options
 from seglog.cli.exits import InputError
+from seglog.core.records import ConsumerGap
 from seglog_spark.jobs import archiving
 from seglog_spark.jobs.archiving import ArchiveTask, Place, Plan, archive
 from seglog_spark.jobs.inputs import open_input
@@ -20,9 +21,9 @@ from seglog_spark.offsets import OffsetRange
 from seglog_spark.tables import stores
 from seglog_spark.tables.manifest import FileGap, Layout, Manifest, load, rejected_name, save
 from seglog_spark.tables.parquet_files import SCHEMA
-from seglog_spark.tables.rejected import schema_with
-from seglog_spark.tables.stores import Folder
-from seglog_spark.tables.targets import ParquetFiles
+from seglog_spark.tables.rejected import Sieve, schema_with
+from seglog_spark.tables.stores import Folder, Store
+from seglog_spark.tables.targets import ParquetFiles, Target
 from tests.spark.fake_log import RECORD_BYTES, log
 from tests.spark.jobs.records import DAY_US, batches, timed
 
@@ -58,8 +59,8 @@ def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> L
     return found
 
 
-def run(folder: Path, layout: Layout, end: int) -> None:
-    place = Place(Folder(folder), ParquetFiles(Folder(folder)))
+def run(folder: Path, layout: Layout, end: int, target: Target | None = None) -> None:
+    place = Place(Folder(folder), target or ParquetFiles(Folder(folder)))
     task = ArchiveTask(
         "localhost", place.store, "zstd", durable_only=False, accept_loss=False, layout=layout, values=VALUES
     )
@@ -67,6 +68,15 @@ def run(folder: Path, layout: Layout, end: int) -> None:
         manifest = load(place.store) or Manifest("a", "id", settings={"partition_by": layout} if layout else {})
         plan = Plan("localhost", "a", 40 * RECORD_BYTES)
         archive(plan, log(a_0=end), manifest, place, lambda ranges: [task(r) for r in ranges])
+
+
+class Table(ParquetFiles):
+    """A table with a log of its own, which is what ``told`` says."""
+
+    told: ClassVar[dict[int, int]] = {}
+
+    def ends(self) -> Mapping[int, int]:  # type: ignore[override]
+        return self.told
 
 
 def check(folder: Path, end: int) -> None:
@@ -122,6 +132,35 @@ def test_a_run_that_is_killed_at_any_step_is_gone_on_with(
         run(folder, layout, 60)
         check(folder, 60)
     assert last > 4
+
+
+def test_neighbours_that_do_not_fit_are_one_gap(tmp_path: Path) -> None:
+    r, met = OffsetRange("a", 0, 0, 9), list[ConsumerGap]()
+    rows = next(batches(r))
+    values = pa.array([b"{}" if offset in {0, 4, 8} else b"{" for offset in range(9)], pa.binary())
+    batch = rows.set_column(rows.schema.names.index("value"), "value", values)
+    assert sum(map(len, Sieve(Folder(tmp_path), r, VALUES, "none").passed([batch], met))) == 3
+    assert [(gap.start, gap.end, gap.reason) for gap in met] == [(1, 4, "rejected"), (5, 8, "rejected")]
+
+
+def test_what_a_table_has_by_its_log_alone_is_in_the_manifest_and_goes_with_a_rollback(
+    tmp_path: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(Folder(tmp_path))
+
+    def killed(store: Store, manifest: Manifest) -> None:
+        if manifest.partitions[0][1] == 60:
+            raise KilledError
+        save(store, manifest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archiving, "save", killed)
+        with pytest.raises(KilledError):
+            run(tmp_path, layout, 60, table)
+    for end in (60, 30, 60):
+        monkeypatch.setattr(Table, "told", {0: end})
+        run(tmp_path, layout, 60, table)
+        check(tmp_path, 60)
 
 
 def test_jobs_that_take_records_refuse_it(tmp_path: Path) -> None:
