@@ -1,6 +1,8 @@
 """The error of a failed task: Spark passes it on as the text of a traceback."""
 
+import errno
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -23,6 +25,10 @@ _LATE: Final = "Python worker failed to connect back"
 _OURS: Final = {kind.__name__: kind for kind in (DataLossError, OtherRowsError)}
 
 
+_LIBRARIES: Final = {"_internal", "deltalake", "pyiceberg", "sqlalchemy"}
+"""Of tables; delta-rs names its errors after a module of its own, ``_internal``."""
+
+
 class WorkerLateError(InputError):
     """Spark gave up a Python worker that had not started in time: the same may succeed on a less busy machine."""
 
@@ -38,6 +44,15 @@ def as_command_errors() -> Iterator[None]:
         raise InputError(str(error)) from error
     except DataLossError as error:
         raise DataLossError(error.message.replace(GOING_ON, "To go on without them, add --accept-loss")) from error
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        place = tempfile.gettempdir()
+        raise InputError(f"no space left: see the disks of the archive, and of {place} (TMPDIR)") from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _LIBRARIES:
+            raise
+        raise InputError(f"the table, or its catalog: {sentence_of(error) or type(error).__name__}") from error
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -83,7 +83,8 @@ class Here(ExitStack):
         finally:
             is_over.set()
             for thread in threads:
-                thread.join(_END_SECONDS)
+                with suppress(RuntimeError):  # not started: an interrupt came first
+                    thread.join(_END_SECONDS)
         return [found[number] for number in range(len(items))]
 
 

@@ -16,6 +16,7 @@ looks again, and goes on only where the table still ends where this run saw it e
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -240,7 +241,8 @@ class Iceberg:
             if "://" not in self.store.place:
                 return load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{self.store.place}/{CATALOG_FILE}")
         except (ValueError, ImportError, SQLAlchemyError, NoSuchPropertyException, RESTError) as error:
-            raise UsageError(f"--catalog {self.catalog_name}: {error}") from error
+            said = f"--catalog {self.catalog_name}: {error}"
+            raise UsageError(re.sub(r"//[^/\s]*@", "//***@", said)) from error  # accounts
         raise UsageError(
             f"the catalog of a table in {self.store.place} cannot be beside it: name one by --catalog, the address of "
             "a database or of a REST catalog, or a name of pyiceberg's configuration"

@@ -1,5 +1,6 @@
 """Rounds of a job, its failures, its pace, and its report."""
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake.exceptions import DeltaError
 
 from seglog.cli.exits import NOT_REACHABLE, REFUSED, InputError, UsageError, exit_code_of
 from seglog.cli.tables import aligned
@@ -147,6 +149,8 @@ def test_errors_of_jobs_are_those_that_the_command_line_knows() -> None:
     told = (
         (OptionError("no"), UsageError, "no"),
         (JavaMissingError("no Java"), InputError, "no Java"),
+        (OSError(errno.ENOSPC, "full"), InputError, "no space left: see the disks of the archive, and of .*TMPDIR"),
+        (DeltaError("bad\nmore"), InputError, "the table, or its catalog: bad"),
         (DataLossError(f"gone. {GOING_ON}"), DataLossError, "gone. To go on without them, add --accept-loss"),
     )
     for error, kind, sentence in told:

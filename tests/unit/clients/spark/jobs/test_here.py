@@ -78,3 +78,13 @@ def test_an_interrupt_while_it_waits_gives_all_up() -> None:
     with pytest.raises(KeyboardInterrupt):
         run(one_is_done, interrupted)
     assert ended
+
+
+def test_an_interrupt_before_all_threads_have_begun_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("seglog_spark.jobs.here.threading.Thread", Thread)
+    with pytest.raises(KeyboardInterrupt):
+        run(lambda r, _: [archived(r)])

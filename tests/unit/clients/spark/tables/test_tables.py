@@ -343,6 +343,9 @@ def test_a_table_in_a_bucket_needs_a_catalog(tmp_path: Path) -> None:
         Iceberg(InBucket(tmp_path), "t", "id").ends()
     with pytest.raises(UsageError, match="--catalog nobody"):
         Iceberg(Folder(tmp_path), "t", "id", catalog_name="nobody").ends()
+    with pytest.raises(UsageError, match=r"--catalog zork://\*\*\*@x/y: ") as caught:
+        Iceberg(Folder(tmp_path), "t", "id", catalog_name="zork://me:s3cret@x/y").ends()
+    assert "s3cret" not in str(caught.value)
     named = Iceberg(Folder(tmp_path), "t", "id", catalog_name=f"sqlite:///{tmp_path}/other.db")
     named.ends()
     named.commit(files(tmp_path, ICEBERG, 0, 5), {0: 5})
