@@ -33,6 +33,7 @@ _OTHER_NAMES: Final = {
     "timestamp_ltz": "timestamp",
 }
 _WORDS: Final = {kind: word for word, kind in _SCALARS.items()}
+_TYPE: Final = rf"{'|'.join([*_SCALARS, *_OTHER_NAMES])}|array|map|struct|(decimal|dec|numeric)(\W.*)?"
 _TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)*`|\w+(?:\s*\(\s*\d+\s*(?:,\s*\d+\s*)?\))?|.|$)", re.DOTALL)
 
 
@@ -81,61 +82,53 @@ class _Parser:
     def whole(self) -> pa.DataType:
         is_type = len(self._tokens) < 3 or self._tokens[1][1] == "<"
         kind = self._type() if is_type else self._fields()
-        if self._word:
-            self._refuse("a comma, or the end")
+        self._take("", "a comma, or the end")
         return kind
 
     def _type(self) -> pa.DataType:
-        token = self._word.lower()
-        word = _OTHER_NAMES.get(token, token)
-        numbers = re.fullmatch(r"(?:decimal|dec|numeric)(?:\W+(\d+)\W+(\d*)\W*)?", word)
+        word = self._take(_TYPE, f"a type ({', '.join(_SCALARS)}, decimal(P,S), array<T>, map<K,V>, struct<NAME:T>)")
+        word = _OTHER_NAMES.get(word.lower(), word.lower())
         if word in _SCALARS:
-            kind = _SCALARS[word]
-        elif numbers:
-            digits, scale = int(numbers[1] or 10), int(numbers[2] or 0)
+            return _SCALARS[word]
+        if word not in {"array", "map", "struct"}:
+            numbers = [int(number) for number in re.findall(r"\d+", word)] or [10]
+            digits, scale = (*numbers, 0)[:2]
             if not 1 <= digits <= 38 or scale > digits:
-                self._refuse("a decimal of 1 to 38 digits, some of which are behind the point")
-            kind = pa.decimal128(digits, scale)
-        elif word in {"struct", "array", "map"}:
-            self._at += 1
-            self._take("<")
-            if word == "struct":
-                kind = self._fields()
-            elif word == "array":
-                kind = pa.list_(pa.field("element", self._type()))
-            else:
-                key = self._type()
-                self._take(",")
-                kind = pa.map_(key, self._type())
-            if self._word != ">":
-                self._refuse("'>'")
+                self._refuse(self._at - 1, "a decimal of 1 to 38 digits, some of which are behind the point")
+            return pa.decimal128(digits, scale)
+        self._take("<", "'<'")
+        if word == "struct":
+            kind = self._fields()
+        elif word == "array":
+            kind = pa.list_(pa.field("element", self._type()))
         else:
-            self._refuse(f"a type ({', '.join(_SCALARS)}, decimal(P,S), array<T>, map<K,V>, struct<NAME:T>)")
-        self._at += 1
+            key = self._type()
+            self._take(",", "','")
+            kind = pa.map_(key, self._type())
+        self._take(">", "'>'")
         return kind
 
     def _fields(self) -> pa.DataType:
-        fields: list[pa.Field] = []
+        fields: dict[str, pa.DataType] = {}
         while not fields or self._word == ",":
             self._at += bool(fields)
-            name = self._word
-            if not re.match(r"\w|`", name):
-                self._refuse("the name of a field")
+            name = self._take(r"`.*`|\w+", "the name of a field")
             name = name[1:-1].replace("``", "`") if name[0] == "`" else name
-            if name in {field.name for field in fields}:
-                self._refuse("another name: there is this one already")
-            self._at += 1
+            if name in fields:
+                self._refuse(self._at - 1, "another name: there is this one already")
             self._at += self._word == ":"
-            fields.append(pa.field(name, self._type()))
-        return pa.struct(fields)
+            fields[name] = self._type()
+        return pa.struct(fields.items())
 
-    def _take(self, token: str) -> None:
-        if self._word != token:
-            self._refuse(repr(token))
+    def _take(self, pattern: str, wanted: str) -> str:
+        """The next token, which has to be what is ``wanted``."""
+        if not re.fullmatch(pattern, self._word, re.DOTALL | re.IGNORECASE):
+            self._refuse(self._at, wanted)
         self._at += 1
+        return self._tokens[self._at - 1][1]
 
-    def _refuse(self, wanted: str) -> NoReturn:
-        position, token = self._tokens[self._at]
+    def _refuse(self, at: int, wanted: str) -> NoReturn:
+        position, token = self._tokens[at]
         raise ValueError(
             f"the schema {self._text!r} has {repr(token) if token else 'its end'} at character {position + 1}, in "
             f"place of {wanted}"

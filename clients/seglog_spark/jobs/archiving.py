@@ -33,7 +33,7 @@ from seglog_spark.filters import Wanted
 from seglog_spark.group_progress import GroupProgress
 from seglog_spark.jobs import value_types
 from seglog_spark.jobs.common import check_kept, open_client, print_result, store_of
-from seglog_spark.jobs.estimate import pieces_of, sentence
+from seglog_spark.jobs.estimate import segments_of, sentence
 from seglog_spark.jobs.progress import Measure, Progress
 from seglog_spark.offsets import OffsetRange, TopicPartition, to_spark
 from seglog_spark.options import Subscribe, parse_read_options
@@ -251,8 +251,8 @@ def run(options: Options, executor: Callable[[Options, Progress], Executor]) -> 
         is_new = load(store) is None and any(place.latest > place.earliest for place in client.offsets(topic.name))
         if options.follow or is_new:
             runner.start()  # first: if it fails, the folder is not claimed for an archive
-        if is_new and (pieces := pieces_of(client, topic.name)):
-            progress.say(sentence(_layout(options), pieces, *_sizes(options)))
+        if is_new and (segments := segments_of(client, topic.name)):
+            progress.say(sentence(_layout(options), segments, *_sizes(options)))
         check = stack.enter_context(store.claimed())
         before = load(store) or _empty(options, client, topic, progress.say)
         values = value_types.kept(options, before.settings, store.place)

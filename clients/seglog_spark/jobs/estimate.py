@@ -20,15 +20,6 @@ from seglog_spark.tables.targets import SMALL_BYTES
 _OPTIONS: Final[Mapping[Layout, str]] = {"date": "day"}
 
 
-class Piece(NamedTuple):
-    """Records of a partition, ``size`` bytes of log, with timestamps from ``first_ms`` to ``largest_ms``."""
-
-    first_ms: int
-    largest_ms: int
-    size: int
-    records: int
-
-
 class Made(NamedTuple):
     """Up to so many files of about ``size`` bytes of log each."""
 
@@ -41,23 +32,26 @@ class Made(NamedTuple):
         return f"{how} up to {count_of(self.files, 'file')} of about {bytes_text(self.size)}"
 
 
-def made(layout: Layout, partitions: Iterable[Sequence[Piece]], file_bytes: int, range_bytes: int) -> Made:
+def made(layout: Layout, partitions: Iterable[Sequence[ExplainedSegment]], file_bytes: int, range_bytes: int) -> Made:
     """The files of an archive with this layout, of files of ``file_bytes`` and ranges of ``range_bytes``."""
     files = total = 0
-    for pieces in partitions:
-        size = sum(piece.size for piece in pieces)
+    for segments in partitions:
+        size = sum(found.size for found in segments)
         total += size
         if layout is None:
             files += -(-size // file_bytes)
         elif size:
-            periods = min(_periods(layout, pieces), sum(piece.records for piece in pieces))
+            offsets = sum(found.next_offset - found.base_offset for found in segments)
+            periods = min(_periods(layout, segments), offsets)
             files += max(periods - -size // range_bytes - 1, -(-size // file_bytes))
     return Made(layout, files, total // max(1, files))
 
 
-def _periods(layout: str, pieces: Sequence[Piece]) -> int:
-    """Periods that the pieces touch, each once."""
-    spans = np.array([(piece.first_ms, piece.largest_ms) for piece in pieces], "datetime64[ms]")
+def _periods(layout: str, segments: Sequence[ExplainedSegment]) -> int:
+    """Periods that the segments touch, each once."""
+    spans = np.array(
+        [(found.first_timestamp or 0, found.largest_timestamp or 0) for found in segments], "datetime64[ms]"
+    )
     numbers = spans.astype(f"datetime64[{UNITS[layout]}]").astype(np.int64)
     count, reached = 0, np.iinfo(np.int64).min
     for first, last in sorted(numbers.tolist()):
@@ -66,20 +60,16 @@ def _periods(layout: str, pieces: Sequence[Piece]) -> int:
     return count
 
 
-def pieces_of(client: Client, topic: str) -> list[list[Piece]]:
+def segments_of(client: Client, topic: str) -> list[Sequence[ExplainedSegment]]:
     """The segments of each partition with records; empty from a broker that does not tell them."""
     if "explain_segments" not in client.broker.apis:
         return []
-    segments = [client.explain.segments(topic, place.partition).segments for place in client.offsets(topic)]
-    return [[_piece(found) for found in each] for each in segments]
+    return [client.explain.segments(topic, place.partition).segments for place in client.offsets(topic)]
 
 
-def _piece(found: ExplainedSegment) -> Piece:
-    times = found.first_timestamp or 0, found.largest_timestamp or 0
-    return Piece(*times, found.size, found.next_offset - found.base_offset)
-
-
-def sentence(layout: Layout, partitions: Sequence[Sequence[Piece]], file_bytes: int, range_bytes: int) -> str:
+def sentence(
+    layout: Layout, partitions: Sequence[Sequence[ExplainedSegment]], file_bytes: int, range_bytes: int
+) -> str:
     """The line: what ``layout`` makes, and the finest coarser one whose files have a useful size, if there is need."""
     ours = made(layout, partitions, file_bytes, range_bytes)
     if layout is None or ours.size >= SMALL_BYTES:

@@ -4,7 +4,7 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Final
 
 import pyarrow as pa
@@ -44,9 +44,7 @@ class Here(ExitStack):
         self, items: Sequence[OffsetRange], task: ArchiveTask, *, measure: Measure[list[ArchivedFile]]
     ) -> list[list[ArchivedFile]]:
         """Implements ``Executor``. The first error ends it; what is under way then is given up."""
-        waiting, done = SimpleQueue[int](), SimpleQueue[tuple[int, list[ArchivedFile] | BaseException]]()
-        for number in range(len(items)):
-            waiting.put(number)
+        waiting, done = iter(enumerate(items)), SimpleQueue[tuple[int, list[ArchivedFile] | BaseException]]()
         is_over = threading.Event()
         rows: list[int] = []
         sizes: list[int] = []
@@ -57,13 +55,11 @@ class Here(ExitStack):
             rows.append(batch.num_rows)
 
         def work() -> None:
-            while not is_over.is_set():
-                try:
-                    number = waiting.get_nowait()
-                except Empty:
+            for number, item in waiting:  # each goes to one thread
+                if is_over.is_set():
                     return
                 try:
-                    done.put((number, task(items[number], seen)))
+                    done.put((number, task(item, seen)))
                 except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
                     done.put((number, error))
 

@@ -3,16 +3,24 @@
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from seglog_spark.jobs.estimate import Made, Piece, made, sentence
+from seglog_protocol.messages import ExplainedSegment
+from seglog_spark.jobs.estimate import Made, made, sentence
 from seglog_spark.tables.manifest import ArchivedFile, Manifest, save
 from seglog_spark.tables.stores import Folder
 from seglog_spark.tables.targets import ParquetFiles
 
 DAY_MS = 24 * 3600 * 1000
 MIB = 1024 * 1024
-YEAR = Piece(0, 365 * DAY_MS - 1, 100 * MIB, 1_000_000)
+
+
+def segment(first_ms: int, largest_ms: int, size: int, records: int) -> ExplainedSegment:
+    return ExplainedSegment(0, records, size, "closed", "", first_ms, largest_ms)
+
+
+YEAR = segment(0, 365 * DAY_MS - 1, 100 * MIB, 1_000_000)
 
 
 @pytest.mark.parametrize(
@@ -24,9 +32,9 @@ def test_files_by_period_are_those_that_the_times_touch(layout: object, files: i
 
 
 def test_a_period_that_segments_share_counts_once_and_a_partition_alone() -> None:
-    halves = [Piece(0, 45 * DAY_MS, MIB, 1000), Piece(40 * DAY_MS, 80 * DAY_MS, MIB, 1000)]
+    halves = [segment(0, 45 * DAY_MS, MIB, 1000), segment(40 * DAY_MS, 80 * DAY_MS, MIB, 1000)]
     assert made("month", [halves, halves], 128 * MIB, 1024 * MIB).files == 2 * 3
-    assert made("hour", [[Piece(0, 100 * DAY_MS, MIB, 7)]], 128 * MIB, 1024 * MIB).files == 7
+    assert made("hour", [[segment(0, 100 * DAY_MS, MIB, 7)]], 128 * MIB, 1024 * MIB).files == 7
     assert made("month", [[], []], 128 * MIB, 1024 * MIB) == Made("month", 0, 0)
 
 
@@ -37,16 +45,16 @@ def test_large_partitions_have_a_file_more_for_each_range_and_none_above_the_siz
 
 
 def test_the_line_names_what_would_be_better_where_files_are_small() -> None:
-    large = YEAR._replace(size=12 * 20 * MIB)
+    large = msgspec.structs.replace(YEAR, size=12 * 20 * MIB)
     assert sentence("month", [[large]], 128 * MIB, 1024 * MIB) == "--partition-by month up to 12 files of about 21 MB"
     assert sentence("date", [[large]], 128 * MIB, 1024 * MIB) == (
         "--partition-by day up to 365 files of about 689 kB; better --partition-by month up to 12 files of about "
         "21 MB: small files are slow to read"
     )
     assert sentence(None, [[YEAR]], 128 * MIB, 128 * MIB) == "without --partition-by up to 1 file of about 105 MB"
-    tiny = Piece(0, 400 * DAY_MS, 1000, 10)
+    tiny = segment(0, 400 * DAY_MS, 1000, 10)
     assert "; better without --partition-by up to 1 file" in sentence("year", [[tiny]], 128 * MIB, 1024 * MIB)
-    assert sentence("year", [[tiny._replace(largest_ms=5)]], 128 * MIB, 1024 * MIB).count("better") == 0
+    assert sentence("year", [[segment(0, 5, 1000, 10)]], 128 * MIB, 1024 * MIB).count("better") == 0
 
 
 def test_many_small_files_are_said_with_the_command_that_puts_them_together(tmp_path: Path) -> None:
