@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from seglog.arrow.decoding import DecodedRecords, decode_verified
 from seglog.arrow.schema import HEADERS, SCHEMA
+from seglog.arrow.values import Values
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.batch_columns import read_batches
 from seglog_protocol.records import Record
@@ -51,3 +52,12 @@ def table_of(records: Sequence[NewRecord], partitions: Iterable[int | None] | No
     if partitions is not None:
         columns["partition"] = pa.array(partitions, pa.int32())
     return pa.record_batch(columns)
+
+
+def decoded(values: Values, *rows: bytes | None) -> tuple[list[Any], list[tuple[int, str]]]:
+    """What becomes of rows: values, and misfits."""
+    kind, decode = values.decoder()
+    column, misfits = decode(pa.array(rows, pa.binary()))
+    column.validate(full=True)
+    assert column.type == kind
+    return column.to_pylist(maps_as_pydicts="strict"), misfits

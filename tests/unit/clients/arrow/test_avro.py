@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from seglog.arrow.values import Values
 from tests.support import each_case, examples
 from tests.unit.clients.arrow.schema_registry import schema_registry
+from tests.unit.clients.arrow.tables import decoded
 
 POINT = {"type": "record", "name": "Point", "namespace": "n", "fields": [{"name": "x", "type": "int"}]}
 MARK = {"type": "enum", "name": "Mark", "symbols": ["A", "B"]}
@@ -27,14 +28,6 @@ def encoded(schema: Any, row: Any, number: int | None = None) -> bytes:
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
     return (b"" if number is None else b"\0" + number.to_bytes(4, "big")) + stream.getvalue()
-
-
-def decoded(values: Values, *rows: bytes | None) -> tuple[list[Any], list[tuple[int, str]]]:
-    kind, decode = values.decoder()
-    column, misfits = decode(pa.array(rows, pa.binary()))
-    column.validate(full=True)
-    assert column.type == kind
-    return column.to_pylist(maps_as_pydicts="strict"), misfits
 
 
 def logical(kind: Any, name: str, **more: Any) -> dict[str, Any]:

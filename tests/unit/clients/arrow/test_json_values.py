@@ -1,7 +1,6 @@
 import json
 from typing import Any
 
-import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,20 +8,14 @@ from seglog.arrow.ddl import parse_ddl
 from seglog.arrow.json_values import JsonFields
 from seglog.arrow.values import Values
 from tests.support import each_case, examples
+from tests.unit.clients.arrow.tables import decoded as decoded_by
 
 SCHEMA = "id bigint, name string, share double, ok boolean, tags array<string>, by struct<at: int, who: string>"
 WITH_MAP = f"{SCHEMA}, counts map<string, int>"
 
-Decoded = tuple[list[Any], list[tuple[int, str]]]
 
-
-def decoded(schema: str | None, *rows: bytes | None) -> Decoded:
-    """What becomes of rows: values, and misfits."""
-    kind, decode = Values("json", schema).decoder()
-    column, misfits = decode(pa.array(rows, pa.binary()))
-    column.validate(full=True)
-    assert column.type == kind
-    return column.to_pylist(maps_as_pydicts="strict"), misfits
+def decoded(schema: str | None, *rows: bytes | None) -> tuple[list[Any], list[tuple[int, str]]]:
+    return decoded_by(Values("json", schema), *rows)
 
 
 def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -3,7 +3,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from google.protobuf import text_format, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from seglog.arrow.values import Values
 from tests.support import each_case, examples
 from tests.unit.clients.arrow.schema_registry import schema_registry
+from tests.unit.clients.arrow.tables import decoded
 
 FILE = text_format.Parse(
     """
@@ -49,14 +49,6 @@ FULL_ROW = {
     "most": 2**64 - 1,
     "state": "SENT",
 }
-
-
-def decoded(values: Values, *rows: bytes | None) -> tuple[list[Any], list[tuple[int, str]]]:
-    kind, decode = values.decoder()
-    column, misfits = decode(pa.array(rows, pa.binary()))
-    column.validate(full=True)
-    assert column.type == kind
-    return column.to_pylist(), misfits
 
 
 def framed(path: bytes, message: bytes) -> bytes:
