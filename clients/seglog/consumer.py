@@ -70,7 +70,7 @@ class Consumer(FetchingConsumer):
 
     def _next_batch(self) -> FetchedBatch | None:
         self._owner.check()
-        return at_once(self.next_batch())
+        return self._queued() or at_once(self.next_batch())
 
     async def _is_answered(self, link: Link, asked: PendingFetch, until: float) -> bool:
         return link.wait(lambda: asked.reply is not None, until - time.monotonic()) or until == asked.deadline

@@ -37,6 +37,7 @@ _HEADERS_LOCKSTEP_MIN: Final = 16
 _GUESS_STEPS_MIN: Final = 64  # steps guessed at a time
 _GUESS_STEPS_MAX: Final = 512
 _GUESS_WORTHWHILE: Final = 8
+_GUESSES_IN_VAIN_MAX: Final = 3  # one after the other: lengths of records change a few times early in a batch
 _GUESSED_POSITIONS_MAX: Final = 1 << 18  # at a time: about 40 bytes of memory each
 _VARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
@@ -315,11 +316,10 @@ def _find_starts(octets: "Octets", begins: Int64s, counts: Int64s, first_record:
     """Start of each record, found by the lengths; arbitrary after the first malformed record of a list."""
     found = np.empty(int(first_record[-1]), np.int64)
     here, left, to = begins.copy(), counts.copy(), first_record[:-1].copy()
-    steps = _GUESS_STEPS_MIN
-    while (some := np.flatnonzero(left)).size:
+    steps, in_vain = _GUESS_STEPS_MIN, 0
+    while (some := np.flatnonzero(left)).size and in_vain < _GUESSES_IN_VAIN_MAX:
         confirmed = _guess(octets, found, here, left, to, some, min(steps, 1 + _GUESSED_POSITIONS_MAX // some.size))
-        if confirmed < _GUESS_WORTHWHILE * max(some.size, LOCKSTEP_MIN):
-            break
+        in_vain = 0 if confirmed >= _GUESS_WORTHWHILE * max(some.size, LOCKSTEP_MIN) else in_vain + 1
         steps = min(2 * steps, _GUESS_STEPS_MAX)
     order = np.argsort(-left, kind="stable")  # so that lists with a k-th record come first
     falling = left[order]
@@ -410,12 +410,15 @@ def _length_and_end(raw: Int64s, start: Int64s) -> tuple[Int64s, Int64s]:
 
 # --- Numbers ----------------------------------------------------------------------------------------------------------
 
+_ONE_BYTE_MAX: Final = 0x7F
 _PAIRS: Final = np.arange(1 << 16, dtype=np.int64)  # two bytes as one little-endian number
 _PAIR_IS_ONE: Final = _PAIRS & 0x80 == 0
 _PAIR_IS_LONG: Final = (_PAIRS & 0x8080 == 0x8080).astype(np.bool_)
 _PAIR_VALUE: Final = np.where(_PAIR_IS_ONE, _PAIRS & 0x7F, (_PAIRS & 0x7F) | (_PAIRS >> 8 & 0x7F) << 7).astype(np.int16)
 _PAIR_SIZE: Final = np.where(_PAIR_IS_ONE, 1, 2).astype(np.int8)
 _PAIR_ADVANCE: Final = np.where(_PAIR_IS_LONG, 0, _PAIR_SIZE + (_PAIR_VALUE >> 1)).astype(np.int16)
+_PAIR_READ: Final = _PAIR_VALUE.astype(np.int64) << 3 | _PAIR_IS_LONG.astype(np.int64) << 2 | _PAIR_SIZE
+"""All three in one look-up."""
 
 
 class Octets:
@@ -452,9 +455,13 @@ class Octets:
 
         A varlong with its top bit set is negative here: the same 64 bits.
         """
-        pairs = self._pairs(position)
-        number, after = _PAIR_VALUE.take(pairs).astype(np.int64), position + _PAIR_SIZE.take(pairs)
-        more = np.flatnonzero(_PAIR_IS_LONG.take(pairs))
+        if position.size and self.single.take(position[[0, -1]], mode="clip").max() <= _ONE_BYTE_MAX:
+            first = self.single.take(position, mode="clip")
+            if first.max() <= _ONE_BYTE_MAX:  # as lengths of keys are
+                return first.astype(np.int64), position + 1
+        read = _PAIR_READ.take(self._pairs(position))
+        number, after = read >> 3, position + (read & 3)
+        more = np.flatnonzero(read & 4)
         shift = 14
         while more.size and shift < 7 * bytes_max:
             at = after[more]
