@@ -58,7 +58,7 @@ class Values:
         if has_schema and self.kind != "json":
             if not self.schema and not self.registry:
                 raise ValueError(f"values that are {self.kind} need a schema, or the URL of a registry")
-            if (error := missing(f"values that are {self.kind}", "values")) is not None:
+            if (error := missing(f"decoding {self.kind}", "values")) is not None:
                 raise error
         if isinstance(self.schema, Path):
             object.__setattr__(self, "schema", self._read(self.schema))

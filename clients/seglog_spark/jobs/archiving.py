@@ -251,12 +251,12 @@ def run(options: Options, executor: Callable[[Options, Progress], Executor]) -> 
         is_new = load(store) is None and any(place.latest > place.earliest for place in client.offsets(topic.name))
         if options.follow or is_new:
             runner.start()  # first: if it fails, the folder is not claimed for an archive
-        if is_new and (segments := segments_of(client, topic.name)):
-            progress.say(sentence(_layout(options), segments, *_sizes(options)))
         check = stack.enter_context(store.claimed())
         before = load(store) or _empty(options, client, topic, progress.say)
         values = value_types.kept(options, before.settings, store.place)
         place = Place(store, _target(options, store, topic, schema_with(values)), check)
+        if is_new and (segments := segments_of(client, topic.name)):
+            progress.say(sentence(_layout(options), segments, *_sizes(options)))
 
         group = None if options.group is None else GroupProgress(client, options.group)
         one_round = partial(_round, options, client, place, before, values, runner, progress, group, set[str]())
@@ -352,7 +352,9 @@ def _round(
         said.add(hint)
         progress.say(hint)
     if rejected := sum(found.records for found in files if is_rejected(found)):
-        progress.say(f"values of {count_of(rejected, 'record')} do not fit: see {place.store.place}/_rejected")
+        progress.say(
+            f"values of {count_of(rejected, 'record')} do not fit: the reasons are in {place.store.place}/_rejected"
+        )
     if group is not None:
         now = load(place.store) or manifest
         ends = {TopicPartition(now.topic, number): end for number, (_, end) in now.partitions.items()}

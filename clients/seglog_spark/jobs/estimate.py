@@ -29,7 +29,7 @@ class Made(NamedTuple):
 
     def __str__(self) -> str:
         how = f"--partition-by {_OPTIONS.get(self.layout, self.layout)}" if self.layout else "without --partition-by"
-        return f"{how} up to {count_of(self.files, 'file')} of about {bytes_text(self.size)}"
+        return f"{how} up to {count_of(self.files, 'file')} of about {bytes_text(self.size)} of log"
 
 
 def made(layout: Layout, partitions: Iterable[Sequence[ExplainedSegment]], file_bytes: int, range_bytes: int) -> Made:

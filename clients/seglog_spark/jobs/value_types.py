@@ -19,7 +19,7 @@ _FILES: Final = (".avsc", ".proto", ".desc", ".ddl")
 
 
 def begun(options: Options, client: Client, say: Callable[[str], None]) -> dict[str, Any]:
-    """The setting of a new archive, none for bytes; shows the schema. Raises InputError and RegistryError."""
+    """The setting of a new archive, none for bytes; shows the schema. Raises InputError, RegistryError and OSError."""
     try:
         values = _asked(options)
         if values is None:
@@ -28,19 +28,19 @@ def begun(options: Options, client: Client, say: Callable[[str], None]) -> dict[
             values = values.inferred(sample(client, options.topic))
         values = values.for_topic(options.topic)
         kind, _ = values.decoder()
-    except (ValueError, OSError, RecursionError) as error:
+    except (ValueError, ImportError, RecursionError) as error:
         raise InputError(str(error)) from None
     say(f"values are {values.kind}: {values.schema if values.kind == 'json' and values.schema else kind}")
     return {"values": msgspec.to_builtins(values)}
 
 
 def kept(options: Options, settings: Mapping[str, Any], place: str) -> Values | None:
-    """The values of an archive that was begun. Raises InputError when the options say others."""
+    """The values of an archive that was begun. Raises InputError when the options say others, and OSError."""
     try:
         asked = _asked(options)
-    except (ValueError, OSError, RecursionError) as error:
+        found = Values(**settings["values"]) if "values" in settings else None
+    except (ValueError, ImportError, RecursionError) as error:
         raise InputError(str(error)) from None
-    found = Values(**settings["values"]) if "values" in settings else None
     check_kept(place, "--value", found.kind if found else "bytes", asked.kind if asked else "bytes")
     if found is None or asked is None:
         return None
@@ -54,6 +54,8 @@ def _asked(options: Options) -> Values | None:
     text, schema = options.schema, None
     if text is not None and text != INFER:
         schema = Path(text) if text.endswith(_FILES) else text
-    if options.value in {None, "bytes"} and not (text or options.registry or options.message):
+    if options.value in {None, "bytes"}:
+        if text or options.registry or options.message:
+            raise ValueError("bytes have no schema: say with --value what the values are")
         return None
-    return Values(options.value or "bytes", schema, options.registry, options.message)
+    return Values(options.value, schema, options.registry, options.message)

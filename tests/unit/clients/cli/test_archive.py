@@ -1,6 +1,7 @@
 """``seglog archive``: a topic as a table without Spark."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,8 +88,9 @@ def archived(broker: Broker, out: Path, *more: str) -> int:
 
 
 def test_values_are_typed_by_a_schema_that_is_inferred_shown_and_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)  # as without the extra
     out, text = tmp_path / "typed", tmp_path / "text"
     with Broker() as broker, connect(broker.address) as client:
         client.create_topic("t", partitions=2)
@@ -103,11 +105,14 @@ def test_values_are_typed_by_a_schema_that_is_inferred_shown_and_kept(
         assert archived(broker, out, "--value", "json", "--json") == 0
         said = capsys.readouterr()
         assert json.loads(said.out)["rejected"] == 1
-        assert f"values of 1 record do not fit: see {out}/_rejected" in said.err
+        assert f"values of 1 record do not fit: the reasons are in {out}/_rejected" in said.err
         for options, sentence in (
             ((), "was begun with --value json, and stays as it was begun"),
             (("--value", "json", "--schema", "id int"), "with --schema id bigint, tags array<string>, and stays"),
             (("--value", "string", "--schema", "id int"), "values that are string have no schema"),
+            (("--schema", "id int"), "say with --value what the values are"),
+            (("--value", "json", "--schema", "none.ddl"), "seglog: none.ddl: No such file or directory"),
+            (("--value", "avro", "--schema", "x"), "decoding avro needs the package fastavro, which is missing: pip"),
         ):
             assert archived(broker, out, *options) != 0
             assert sentence in capsys.readouterr().err

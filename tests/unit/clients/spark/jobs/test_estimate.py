@@ -46,12 +46,15 @@ def test_large_partitions_have_a_file_more_for_each_range_and_none_above_the_siz
 
 def test_the_line_names_what_would_be_better_where_files_are_small() -> None:
     large = msgspec.structs.replace(YEAR, size=12 * 20 * MIB)
-    assert sentence("month", [[large]], 128 * MIB, 1024 * MIB) == "--partition-by month up to 12 files of about 21 MB"
-    assert sentence("date", [[large]], 128 * MIB, 1024 * MIB) == (
-        "--partition-by day up to 365 files of about 689 kB; better --partition-by month up to 12 files of about "
-        "21 MB: small files are slow to read"
+    assert sentence("month", [[large]], 128 * MIB, 1024 * MIB) == (
+        "--partition-by month up to 12 files of about 21 MB of log"
     )
-    assert sentence(None, [[YEAR]], 128 * MIB, 128 * MIB) == "without --partition-by up to 1 file of about 105 MB"
+    assert sentence("date", [[large]], 128 * MIB, 1024 * MIB) == (
+        "--partition-by day up to 365 files of about 689 kB of log; better --partition-by month up to 12 files of "
+        "about 21 MB of log: small files are slow to read"
+    )
+    found = sentence(None, [[YEAR]], 128 * MIB, 128 * MIB)
+    assert found == "without --partition-by up to 1 file of about 105 MB of log"
     tiny = segment(0, 400 * DAY_MS, 1000, 10)
     assert "; better without --partition-by up to 1 file" in sentence("year", [[tiny]], 128 * MIB, 1024 * MIB)
     assert sentence("year", [[segment(0, 5, 1000, 10)]], 128 * MIB, 1024 * MIB).count("better") == 0
