@@ -69,8 +69,8 @@ def test_answers_and_references_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         assert found.latest("s", "AVRO").references == {"S": '"int"'}
         far = [{"name": str(number), "subject": f"s{number}", "version": 1} for number in range(102)]
         registry.add(6, "far", '"int"', references=far)
-        for reference in far:
-            registry.add(7, reference["subject"], '"int"')
+        for number in range(102):
+            registry.add(7, f"s{number}", '"int"')
         with pytest.raises(seglog.RegistryError, match="refers to too many others"):
             found.latest("far", "AVRO")
         monkeypatch.setattr("seglog.arrow.registry.BYTES_MAX", 10)

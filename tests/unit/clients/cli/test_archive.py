@@ -118,12 +118,12 @@ def test_values_are_typed_by_a_schema_that_is_inferred_shown_and_kept(
             assert sentence in capsys.readouterr().err
         assert archived(broker, text, "--value", "json") == 0
     query = f"select count(value), sum(value.id), any_value(value.tags) from '{out}/**/*.parquet'"
-    assert duckdb.sql(query).fetchall() == [(40, 780, ["a"])]
+    assert duckdb.execute(query).fetchall() == [(40, 780, ["a"])]
     query = f"select count(value), sum((value->>'id')::int) from '{text}/**/*.parquet' where value->>'id' != 'x'"
-    assert duckdb.sql(query).fetchall() == [(40, 780)]
+    assert duckdb.execute(query).fetchall() == [(40, 780)]
     query = f"select partition, \"offset\", value, reason from read_parquet('{out}/_rejected/**/*.rejected')"
     reason = "JSON of another shape (Expected `int | null`, got `str` - at `$.id`)"
-    assert duckdb.sql(query).fetchall() == [(1, 20, b'{"id": "x"}', reason)]
+    assert duckdb.execute(query).fetchall() == [(1, 20, b'{"id": "x"}', reason)]
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
