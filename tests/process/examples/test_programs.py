@@ -22,6 +22,7 @@ from tests.support import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
 _SPARKS_TEST = REPOSITORY / "tests" / "spark" / "test_example.py"  # there it shares a JVM with others
+_WINDOWS_TEST = REPOSITORY / "tests" / "spark" / "test_windows.py"
 _REPLAYS_TEST = REPOSITORY / "tests" / "interop" / "test_spark_replay.py"
 TOPIC = "readings"
 _SUM = sum(range(1000))
@@ -228,7 +229,7 @@ def test_the_tests_of_a_service_pass() -> None:
 
 
 def test_every_example_is_run_here_and_named_by_the_documents() -> None:
-    tests = [path.read_text(encoding="utf-8") for path in (Path(__file__), _SPARKS_TEST, _REPLAYS_TEST)]
+    tests = [path.read_text(encoding="utf-8") for path in (Path(__file__), _SPARKS_TEST, _WINDOWS_TEST, _REPLAYS_TEST)]
     client_page = (REPOSITORY / "docs" / "CLIENT.md").read_text(encoding="utf-8")
     programs = [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*/manage.py")]
     names = sorted(str(path.relative_to(EXAMPLES)) for path in programs if path.name != "make_events.py")

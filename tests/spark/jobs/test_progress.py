@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def held(number: int, gate: Path, batches: Any) -> Any:
-    """The batches; those of task ``number`` come when ``gate`` is there."""
-    while number and not gate.exists():
-        time.sleep(0.01)
-    return batches
-
-
 def test_it_is_records_and_bytes_of_the_tasks_that_are_done(
     spark: "SparkSession", running: Daemon, client: Client, topic: str, tmp_path: Path
 ) -> None:
@@ -33,6 +26,12 @@ def test_it_is_records_and_bytes_of_the_tasks_that_are_done(
     runner = Runner(Options(lambda _: 0, "", json=False, connect_timeout=1), Progress("test"))
     runner._spark = spark
     frame = spark.read.format("seglog").options(servers=running.address, subscribe=topic).load()
+
+    def held(number: int, gate: Path, batches: Any) -> Any:
+        """The batches; those of task ``number`` come when ``gate`` is there."""
+        while number and not gate.exists():
+            time.sleep(0.01)
+        return batches
 
     def wait_for(amount: str, gate: Path) -> str:
         """The progress; lets the second task begin when it is ``amount``."""
