@@ -128,6 +128,8 @@ class Delta:
             )
         except DeltaError as error:  # it is there, since this run looked
             raise moved(self._shown()) from error
+        except Exception as error:  # delta-rs has no class for names that differ in case alone
+            raise InputError(f"{self._shown()} cannot be made: {str(error).splitlines()[0]}") from error
 
     def _ends(self, table: DeltaTable) -> dict[int, int]:
         ends: dict[int, int] = {}

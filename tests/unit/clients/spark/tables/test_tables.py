@@ -22,7 +22,7 @@ from seglog_spark.offsets import OffsetRange
 from seglog_spark.tables.delta import Delta
 from seglog_spark.tables.iceberg import Iceberg
 from seglog_spark.tables.manifest import ArchivedFile, Layout
-from seglog_spark.tables.parquet_files import write_file
+from seglog_spark.tables.parquet_files import SCHEMA, write_file
 from seglog_spark.tables.periods import write_by_period
 from seglog_spark.tables.stores import Folder
 from seglog_spark.tables.targets import SMALL_FILES, Target
@@ -251,6 +251,13 @@ def test_a_table_that_seglog_did_not_make_is_left_alone(tmp_path: Path) -> None:
     catalog(tmp_path).create_table(("seglog", "t"), rows.schema, location=f"file://{tmp_path}/other")
     with pytest.raises(InputError, match=r"the Iceberg table seglog\.t was not made by seglog"):
         target(ICEBERG, tmp_path).ends()
+
+
+def test_a_delta_table_has_no_names_that_differ_in_case_alone(tmp_path: Path) -> None:
+    kind = pa.struct([("a", pa.int64()), ("A", pa.int64())])
+    schema = SCHEMA.set(SCHEMA.names.index("value"), pa.field("value", kind))
+    with pytest.raises(InputError, match=r"the Delta table in .* cannot be made: .*[Dd]uplicate field name"):
+        Delta(Folder(tmp_path), "t", "id", schema=schema).commit([], {0: 0})
 
 
 def test_the_ends_of_a_delta_table_survive_its_checkpoints(tmp_path: Path) -> None:
