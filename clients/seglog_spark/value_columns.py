@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from seglog.arrow.ddl import to_ddl
 from seglog.arrow.values import Decode, Values
 
 if TYPE_CHECKING:
@@ -22,14 +21,10 @@ def from_value(column: "Column | str", values: Values) -> "Column":
     document that does not fit, fields are null. All else is read by workers as ``read_arrow`` reads it, and is null
     where it does not fit: for Avro and Protobuf they need the extra ``values``, and no jar.
 
-    Raises ValueError for a schema that is none, or has a type that Spark lacks.
+    Raises ValueError for a schema that is none, and PySparkTypeError for a type that Spark lacks.
     """
-    kind, _ = values.decoder()
-    try:
-        shown = to_ddl(kind)
-    except KeyError as error:
-        raise ValueError(f"Spark has no type {error.args[0]}, which the schema has") from None
-    from pyspark.sql import functions  # noqa: PLC0415 - with Spark, which what is above does without
+    from pyspark.sql import functions  # noqa: PLC0415 - only where there is Spark
+    from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
 
     content: Any = functions.col(column) if isinstance(column, str) else column
     if values.kind == "json" and values.schema:
@@ -40,7 +35,8 @@ def from_value(column: "Column | str", values: Values) -> "Column":
     def decoded(content: pa.Array) -> pa.Array:
         return _decoder(values)(content)[0]
 
-    as_it_is: Column = functions.arrow_udf(decoded, shown)(content)
+    kind, _ = values.decoder()
+    as_it_is: Column = functions.arrow_udf(decoded, from_arrow_type(kind, prefer_timestamp_ntz=True))(content)
     return as_it_is
 
 

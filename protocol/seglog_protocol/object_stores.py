@@ -82,16 +82,9 @@ _NO_CREDENTIALS: Final = ("Missing AccessKeyId", "Missing SecretAccessKey", "Acc
 
 _NO_FILE: Final = frozenset({"NoSuchKey", "BlobNotFound"})
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
-_REFUSED: Final = frozenset(
-    {
-        "AccessDenied",
-        "AuthenticationFailed",
-        "ExpiredToken",
-        "InvalidAccessKeyId",
-        "InvalidToken",
-        "SignatureDoesNotMatch",
-    }
-)
+_REFUSED: Final = frozenset({"ExpiredToken", "InvalidToken"})
+"""Codes with which S3 refuses credentials in an answer of another status."""
+
 _REFUSED_STATUSES: Final = frozenset({"401", "403"})
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, TypedDict
 import msgspec
 import pyarrow as pa
 
-from seglog.arrow.ddl import parse_ddl, to_ddl
+from seglog.arrow.ddl import parse_ddl, quoted
 from seglog.arrow.fitting import Format, Unfit, text_of
 
 _BIGINT: Final = range(-(2**63), 2**63)
@@ -86,7 +86,7 @@ def _python(kind: pa.DataType, text: Any) -> Any:
         return list[_python(kind.value_type, text)] | None  # type: ignore[misc]
     if pa.types.is_map(kind):
         if kind.key_type != pa.string():
-            raise ValueError(f"keys of an object in JSON are strings, and the schema has {to_ddl(kind)}")
+            raise ValueError(f"keys of an object in JSON are strings, and the schema has {kind}")
         return dict[str, _python(kind.item_type, text)] | None  # type: ignore[misc]
     if pa.types.is_integer(kind):
         most = 1 << kind.bit_width - 1
@@ -139,20 +139,22 @@ def infer_ddl(values: Iterable[bytes | None]) -> str:
                 documents.append(msgspec.json.decode(value[5:] if value[:1] == b"\0" else value))
     if all(document is None for document in documents):
         raise ValueError("no value of the sample is JSON, so it shows no schema: declare one, or take them as string")
-    return to_ddl(_kind_of(documents))
+    kind = _kind_of(documents)
+    return kind.removeprefix("struct<").removesuffix(">") if kind.startswith("struct") else kind
 
 
-def _kind_of(values: Sequence[Any], levels: int = _LEVELS_MAX) -> pa.DataType:
+def _kind_of(values: Sequence[Any], levels: int = _LEVELS_MAX) -> str:
     """What all these values are that are not null."""
     there = [value for value in values if value is not None]
     kinds = {type(value) for value in there}
     if kinds == {dict} and any(there) and levels:
         names = dict.fromkeys(chain.from_iterable(there))
-        return pa.struct([(name, _kind_of([value.get(name) for value in there], levels - 1)) for name in names])
+        fields = [f"{quoted(name)} {_kind_of([value.get(name) for value in there], levels - 1)}" for name in names]
+        return f"struct<{', '.join(fields)}>"
     if kinds == {list} and levels:
-        return pa.list_(pa.field("element", _kind_of(list(chain.from_iterable(there)), levels - 1)))
+        return f"array<{_kind_of(list(chain.from_iterable(there)), levels - 1)}>"
     if kinds == {bool}:
-        return pa.bool_()
+        return "boolean"
     if kinds and kinds <= {int, float} and all(type(value) is float or value in _BIGINT for value in there):
-        return pa.int64() if kinds == {int} else pa.float64()
-    return pa.string()
+        return "bigint" if kinds == {int} else "double"
+    return "string"

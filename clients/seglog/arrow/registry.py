@@ -14,6 +14,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from typing import Any, Final
 from urllib.error import HTTPError
@@ -35,9 +36,6 @@ BYTES_MAX: Final = 16 * 1024 * 1024
 _REFERENCES_MAX: Final = 100
 _WRITERS_MAX: Final = 10_000
 
-_NOT_THERE: Final = 404
-_TOO_MANY: Final = 429
-_MAY_PASS: Final = 500
 _FRAME: Final = 5
 
 
@@ -107,7 +105,7 @@ class Registry:
             if len(self._writers) >= _WRITERS_MAX:  # ids of no schema: there may be as many as values
                 self._writers.clear()
             try:
-                self._writers[number] = read(self._found(self._get(f"/schemas/ids/{number}"), kind, {}))
+                self._writers[number] = read(self._found(self._get(f"/schemas/ids/{number}"), kind))
             except Unfit as error:
                 self._writers[number] = error
             except (ValueError, RecursionError) as error:
@@ -120,26 +118,27 @@ class Registry:
     def latest(self, subject: str, kind: str) -> FoundSchema:
         """The newest schema of a subject. Raises RegistryError."""
         try:
-            return self._found(self._get(f"/subjects/{quote(subject, safe='')}/versions/latest"), kind, {})
+            return self._found(self._get(f"/subjects/{quote(subject, safe='')}/versions/latest"), kind)
         except Unfit as error:
             raise RegistryError(
                 f"the registry {self.url} has no {kind} schema for {subject}: values are {error}"
             ) from None
 
-    def _found(self, answer: _Answer, kind: str, met: dict[str, str]) -> FoundSchema:
-        """The schema with all that it refers to; ``met`` has the texts of those that were asked for, by path."""
+    def _found(self, answer: _Answer, kind: str) -> FoundSchema:
+        """The schema with all that it refers to, and that those refer to."""
         if (other := answer.schema_type or "AVRO") != kind:
             raise Unfit(f"of a schema for {other}, not {kind}")
         references: dict[str, str] = {}
-        for each in answer.references or ():
-            path = f"/subjects/{quote(each.subject, safe='')}/versions/{each.version}"
-            if path not in met:  # by several, or in a circle
-                if len(met) >= _REFERENCES_MAX:
-                    raise RegistryError(f"the registry {self.url} has a schema that refers to too many others")
-                found = self._get(path)
-                met[path] = found.schema
-                references |= self._found(found, kind, met).references
-            references[each.name] = met[path]
+        left = list(answer.references or ())
+        while left:
+            each = left.pop()
+            if each.name in references:  # by several, or in a circle
+                continue
+            if len(references) >= _REFERENCES_MAX:
+                raise RegistryError(f"the registry {self.url} has a schema that refers to too many others")
+            found = self._get(f"/subjects/{quote(each.subject, safe='')}/versions/{each.version}")
+            references[each.name] = found.schema
+            left += found.references or ()
         return FoundSchema(answer.schema, references)
 
     def _get(self, path: str) -> _Answer:
@@ -152,9 +151,9 @@ class Registry:
                 content = _content(answer)
         except HTTPError as error:
             error.close()
-            if error.code == _NOT_THERE:
+            if error.code == HTTPStatus.NOT_FOUND:
                 raise Unfit(f"of schema {path}, which the registry does not have") from None
-            passes = error.code >= _MAY_PASS or error.code == _TOO_MANY
+            passes = error.code == HTTPStatus.TOO_MANY_REQUESTS or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
             kind = RegistryAwayError if passes else RegistryError
             raise kind(f"the registry {self.url} answers {error.code} ({error.reason})") from None
         except (OSError, HTTPException) as error:
