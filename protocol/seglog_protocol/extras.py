@@ -26,6 +26,12 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "arrow": _ARROW,
         "backup": {**_BROKER, "obstore": "obstore"},
         "broker": _BROKER,
+        "console": {
+            "starlette": "starlette",
+            "uvicorn": "uvicorn",
+            "jinja2": "jinja2",
+            "python_multipart": "python-multipart",
+        },
         "delta": {**_ARCHIVE, "deltalake": "deltalake"},
         "iceberg": {**_ARCHIVE, "pyiceberg": "pyiceberg", "sqlalchemy": "sqlalchemy"},
         "kafka": {"confluent_kafka": "confluent-kafka"},

@@ -35,6 +35,7 @@ _COMMANDS: Final = {
     "ping": "Show which broker answers, and what problems it has.",
     "metrics": "Show what the broker counts and measures.",
     "top": "Show what a broker does now: rates, durability, disk, topics, groups.",
+    "console": "Draw the log in a browser: segments, seeks, groups, records.",
     "doctor": "Examine a broker, its machine, and how it is reached from here.",
     "support-bundle": "Write what others need to help with a broker into a file.",
     "completion": "Print a script that completes commands in a shell.",

@@ -1,0 +1,143 @@
+"""``seglog console``: pages that draw a log, for a browser."""
+
+import ipaddress
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from seglog.cli.arguments import Options
+from seglog.cli.commands import FILE, Command, Option, flag
+from seglog.cli.common import ask_for_password, open_client, warn
+from seglog.cli.exits import FAILED, OK, UsageError
+from seglog.cli.option_types import LISTEN_ADDRESS
+from seglog.cli.terminal import print_line
+from seglog_protocol.errors import AuthenticationError
+from seglog_protocol.extras import missing
+
+if TYPE_CHECKING:
+    from seglog_console.app import Console
+
+LISTEN: Final = "127.0.0.1:9180"
+NICENESS: Final = 10
+"""How far below a broker on the same machine it runs."""
+
+
+def run(options: Options) -> int:
+    """Serve pages until a signal comes."""
+    if (error := missing("seglog console", "console")) is not None:
+        warn(str(error))
+        return FAILED
+    host, _, port = options.listen.rpartition(":")
+    _check(options, host.strip("[]"))
+    import uvicorn
+
+    from seglog_console.app import Console, application
+
+    names = {"localhost", host.strip("[]"), *options.host_name}
+    if options.read_only:
+        ask_for_password(options)
+    scheme = "https" if options.tls_certificate else "http"
+    shown = "localhost" if _is_loopback(host.strip("[]")) else next(iter(options.host_name), host)
+
+    def announce(token: str) -> None:
+        where = f"{scheme}://{shown}:{console.port}"
+        one = f"a browser is let in once by {where}/enter?token={token}"
+        print_line(one if console.has_token else f"pages are at {where}")
+        sys.stdout.flush()  # a program may read it behind a pipe
+
+    console = Console(
+        options.server,
+        options.security,
+        hosts=frozenset(names | {"127.0.0.1", "::1"}),
+        port=int(port),
+        has_token=not options.no_token,
+        has_tls=scheme == "https",
+        is_read_only=options.read_only,
+        is_local=options.local,
+        announce=announce,
+    )
+    os.nice(NICENESS)
+    return _serve(uvicorn, application(console), console, host.strip("[]"), options)
+
+
+def _serve(uvicorn: Any, app: Any, console: "Console", host: str, options: Options) -> int:
+    """Bind first, so that what is printed is true."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=console.port,
+        access_log=False,  # addresses have tokens
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        ssl_certfile=options.tls_certificate,
+        ssl_keyfile=options.tls_key,
+        timeout_graceful_shutdown=1,
+    )
+    try:
+        listener = config.bind_socket()
+    except SystemExit:  # it has said why
+        return FAILED
+    console.port = listener.getsockname()[1]
+    console.announce(console.sessions.token)
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])
+    return OK
+
+
+def _check(options: Options, host: str) -> None:
+    """Raise UsageError for what would show a broker to more people than was meant."""
+    if not _is_loopback(host) and not options.tls_certificate:
+        raise UsageError(
+            f"--listen {options.listen} can be reached from other machines, so passwords and records would cross the "
+            "network as they are: give --tls-certificate and --tls-key, or listen on 127.0.0.1 behind a proxy"
+        )
+    if options.no_token:
+        try:
+            with open_client(_without_account(options)):
+                pass
+        except AuthenticationError as error:
+            raise UsageError(
+                f"--no-token is for a broker without accounts, and {options.server} has them: leave it out"
+            ) from error
+    if "user" in options.security and not options.read_only:
+        warn("each browser logs in with an account of its own; the one given here is for --read-only pages alone")
+
+
+def _without_account(options: Options) -> Options:
+    from dataclasses import replace
+
+    security = {name: value for name, value in options.security.items() if name == "tls"}
+    return replace(options, security=security)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+COMMAND: Final = Command(
+    "console",
+    runs=run,
+    help="It is a client with the permissions of the account that a browser logs in with; beside a broker without "
+    "accounts it prints an address with a token, which lets one browser in. Every change that its pages offer is a "
+    "command of seglog, which they show first.",
+    params=[
+        Option(["--listen"], type=LISTEN_ADDRESS, default=LISTEN, help="Where browsers find it."),
+        Option(
+            ["--host-name"],
+            multiple=True,
+            metavar="NAME",
+            help="A name by which browsers may call it, beside localhost and the address; repeatable.",
+        ),
+        Option(["--tls-certificate"], type=FILE, help="The certificate of its pages, in PEM."),
+        Option(["--tls-key"], type=FILE, help="The key of that certificate, if it is in a file of its own."),
+        flag("--no-token", "Let in whoever reaches it, beside a broker without accounts."),
+        flag("--read-only", "Offer no changes; with --user all browsers see what that account sees."),
+        flag("--local", "Show times in this machine's zone instead of UTC."),
+    ],
+    example="seglog console",
+)

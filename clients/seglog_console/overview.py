@@ -1,0 +1,47 @@
+"""The first page: problems with their ways out, rates, the disk and its forecast, the busiest topics and groups."""
+
+from typing import Any, Final
+
+from seglog.cli.overview.headline import RED, YELLOW, figures_of
+from seglog.cli.overview.readings import Numbers, Reading, group_rows, topic_rows
+from seglog_console.pages import View
+from seglog_protocol.messages import HelloReply
+
+ROWS: Final = 12
+"""Topics, and groups; the others are behind links."""
+LEVELS: Final = {RED: "bad", YELLOW: "warn"}
+
+
+class _Asked(dict[str, Any]):
+    """No families, and the names that were asked for."""
+
+    def get(self, name: str, *_: object) -> None:
+        """Note the name."""
+        self[name] = None
+
+
+def _families() -> list[str]:
+    asked = _Asked()
+    numbers = Numbers(Reading(0.0, 0.0, HelloReply("", "", {}, {}), asked))
+    figures_of(numbers), topic_rows(numbers), group_rows(numbers)
+    for name in ("seglog_uptime_seconds", "seglog_topics", "seglog_topics_left_out", "seglog_groups_left_out"):
+        numbers.value(name)
+    return list(asked)
+
+
+FAMILIES: Final = _families()
+
+
+async def context(view: View) -> dict[str, Any]:
+    """The newest reading."""
+    reading, numbers = await view.session.viewer.numbers(FAMILIES)
+    topics, groups = topic_rows(numbers), group_rows(numbers)
+    return {
+        "problems": reading.hello.problems,
+        "uptime": numbers.value("seglog_uptime_seconds"),
+        "figures": [(figure.label, figure.value, LEVELS.get(figure.style, "")) for figure in figures_of(numbers)],
+        "topics": topics[:ROWS],
+        "topics_left_out": max(0, len(topics) - ROWS) + int(numbers.value("seglog_topics_left_out") or 0),
+        "groups": groups[:ROWS],
+        "groups_left_out": max(0, len(groups) - ROWS) + int(numbers.value("seglog_groups_left_out") or 0),
+    }

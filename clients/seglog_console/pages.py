@@ -1,0 +1,207 @@
+"""Pages: a template and a function that gives what it shows; with ``?live`` its block ``live``, again and again.
+
+A page is whole without JavaScript. With it, console.js asks for the stream of the same page and puts what comes in
+place of the element ``data-live``.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+from seglog.asyncio import Client
+from seglog.cli import figures
+from seglog.core.errors import count_of, duration_of
+from seglog.core.moments import format_time
+from seglog_console.sessions import STREAMS_MAX, Session
+from seglog_protocol import errors
+from seglog_protocol.texts import disarmed, printable
+
+if TYPE_CHECKING:
+    from seglog_console.app import Console
+
+INTERVAL_SECONDS: Final = 2.0
+PING_SECONDS: Final = 20.0
+"""How long a stream says nothing before it says that: proxies close what is silent."""
+
+
+_UNKNOWN: Final = (
+    errors.UnknownTopicError,
+    errors.UnknownPartitionError,
+    errors.UnknownGroupError,
+    errors.UnknownUserError,
+    errors.UnknownTransactionalIdError,
+)
+
+
+class BadInputError(Exception):
+    """An address or a form that asks for what there cannot be; the message says what there can."""
+
+
+class ForbiddenError(Exception):
+    """A change by a form that is not ours, or of a console that is read-only."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One request of one browser, for the function of a page."""
+
+    request: Request
+    console: "Console"
+    session: Session
+
+    @property
+    def client(self) -> Client:
+        """The broker, with the permissions of the browser's account."""
+        return self.session.viewer.client
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """UTC, or the console's own zone."""
+        return None if self.console.is_local else UTC
+
+    def text(self, name: str, default: str = "") -> str:
+        """A part of the address behind ``?``."""
+        return self.request.query_params.get(name, default)
+
+    def number(self, name: str, default: int, *, least: int = 0, most: int = 2**63 - 1) -> int:
+        """A whole number of the address. Raises BadInputError."""
+        text = self.request.path_params.get(name, self.text(name))
+        if text == "":
+            return default
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise BadInputError(f"{name} is {text!r}; it is a whole number from {least:,} to {most:,}")
+        return number
+
+
+Context = Callable[[View], Awaitable[dict[str, Any]]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def _shown(value: object) -> object:
+    """Text with its lines, and what would turn or hide other text as escapes; pictures of ours as they are."""
+    return "\n".join(map(disarmed, value.split("\n"))) if type(value) is str else value
+
+
+class Templates:
+    """The templates of this package, whose expressions are text unless a picture of ours says otherwise."""
+
+    def __init__(self) -> None:
+        self._environment = Environment(
+            loader=PackageLoader("seglog_console"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            finalize=_shown,
+        )
+        self._environment.filters |= {
+            "bytes": figures.bytes_text,
+            "count": figures.count_text,
+            "rate": figures.rate_text,
+            "seconds": figures.seconds_text,
+            "percent": figures.percent_text,
+            "duration": duration_of,
+            "grouped": lambda number: f"{number:,}",
+            "count_of": count_of,
+        }
+        self._environment.globals["parts"] = self._environment.get_template("parts.html").module
+
+    def whole(self, name: str, shown: Mapping[str, Any]) -> str:
+        """The whole page."""
+        return self._environment.get_template(name).render(shown)
+
+    def live(self, name: str, shown: Mapping[str, Any]) -> str:
+        """What changes of it."""
+        template = self._environment.get_template(name)
+        return "".join(template.blocks["live"](template.new_context(dict(shown))))
+
+
+def page(name: str, context: Context, *, interval: float = INTERVAL_SECONDS) -> Endpoint:
+    """An endpoint that shows ``context`` in the template ``name``; its stream looks again each ``interval`` seconds."""
+
+    async def endpoint(request: Request) -> Response:
+        console: Console = request.app.state.console
+        session = await console.enter(request)
+        if isinstance(session, Response):
+            return session
+        view = View(request, console, session)
+        if "live" in request.query_params:
+            return _stream(view, name, context, interval)
+        return answer(view, name, await context(view))
+
+    return endpoint
+
+
+def answer(view: View, name: str, shown: dict[str, Any], status: int = 200) -> HTMLResponse:
+    """A page that is shown once."""
+    return HTMLResponse(view.console.templates.whole(name, common(view) | shown), status)
+
+
+def common(view: View) -> dict[str, Any]:
+    """What each template may use."""
+    return {
+        "request": view.request,
+        "path": view.request.url.path,
+        "query": view.request.query_params,
+        "csrf": view.session.csrf,
+        "account": view.session.account,
+        "principal": view.client.principal,
+        "server": view.client.server,
+        "broker": view.client.broker,
+        "read_only": view.console.is_read_only,
+        "version": view.console.version,
+        "time": lambda ms: "-" if ms is None else format_time(ms, view.zone),
+    }
+
+
+def _stream(view: View, name: str, context: Context, interval: float) -> Response:
+    """Server-sent events: the block ``live`` whenever it has changed, and an error where there is one."""
+
+    async def events() -> AsyncIterator[str]:
+        shown, silent = "", 0.0
+        try:
+            while True:
+                try:
+                    html = view.console.templates.live(name, common(view) | await context(view))
+                    event = f"data: {json.dumps(html)}\n\n"
+                except errors.SeglogError as error:
+                    event = f"event: trouble\ndata: {json.dumps(printable(error.message))}\n\n"
+                silent += interval
+                if event != shown or silent >= PING_SECONDS:
+                    yield event if event != shown else ": still\n\n"
+                    shown, silent = event, 0.0
+                await asyncio.sleep(interval)
+        finally:
+            view.session.streams -= 1
+
+    if view.session.streams >= STREAMS_MAX:
+        return Response(f"a browser has at most {STREAMS_MAX} live pages", 429, {"retry-after": "5"})
+    view.session.streams += 1
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+def status_of(error: Exception) -> int:
+    """The status that says whose fault it is."""
+    if isinstance(error, BadInputError):
+        return 400
+    if isinstance(error, errors.AuthorizationError | ForbiddenError):
+        return 403
+    if isinstance(error, _UNKNOWN):
+        return 404
+    return 400 if isinstance(error, errors.RequestError) and not error.retriable else 502
+
+
+def found(path: str) -> RedirectResponse:
+    """Go there by GET."""
+    return RedirectResponse(path, 303)

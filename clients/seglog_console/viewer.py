@@ -1,0 +1,72 @@
+"""The broker as one account sees it: a client that stays connected, and the readings that all pages share."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from seglog.asyncio import Client
+from seglog.cli.overview.readings import Numbers, Reading
+from seglog_protocol.errors import SeglogError
+
+READING_SECONDS: Final = 2.0
+"""Time between two readings, however many pages ask."""
+SHARE: Final = 0.05
+"""The most of the time that the broker is asked in: with very many partitions it is asked less often."""
+_ALWAYS: Final = ("seglog_start_time_seconds", "seglog_problems")
+
+
+class Viewer:
+    """A client, and the broker's samples, read at most each READING_SECONDS for all pages and streams together."""
+
+    def __init__(self, client: Client, ended: asyncio.Event) -> None:
+        self.client = client
+        self._ended = ended
+        self._asking = asyncio.Lock()
+        self._now: Reading | None = None
+        self._before: Reading | None = None
+        self._due = 0.0
+        self._names: dict[str, None] = dict.fromkeys(_ALWAYS)
+
+    @classmethod
+    async def opened(cls, tasks: asyncio.TaskGroup, connect: Callable[[], Client]) -> "Viewer":
+        """A viewer whose client a task of its own holds until ``close``. Raises what connecting raises."""
+        ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        ended = asyncio.Event()
+
+        async def hold() -> None:
+            try:
+                async with connect() as client:
+                    if not ready.done():
+                        ready.set_result(client)
+                    await ended.wait()
+            except SeglogError as error:
+                if not ready.done():
+                    ready.set_exception(error)
+
+        tasks.create_task(hold())
+        try:
+            return cls(await ready, ended)
+        except BaseException:
+            ended.set()
+            raise
+
+    def close(self) -> None:
+        """Let the client go."""
+        self._ended.set()
+
+    async def numbers(self, names: Sequence[str]) -> tuple[Reading, Numbers]:
+        """The newest reading, of these families at least, and what it says beside the one before."""
+        async with self._asking:
+            began = time.monotonic()
+            is_known = self._names.keys() >= set(names)
+            if self._now is None or began >= self._due or not is_known:
+                self._names |= dict.fromkeys(names)
+                families = {family.name: family for family in await self.client.samples(list(self._names))}
+                reading = Reading(time.monotonic(), time.time(), self.client.broker, families)
+                if Numbers(reading).value("seglog_problems") or Numbers(self._now).value("seglog_problems"):
+                    reading = reading._replace(hello=await self.client.ping())
+                self._before, self._now = (self._now if is_known else None), reading
+                took = reading.at - began
+                self._due = began + max(READING_SECONDS, took / SHARE)
+            return self._now, Numbers(self._now, self._before)
