@@ -16,6 +16,7 @@ from trio.testing import MockClock
 
 from seglog.cli.pictures.explained import segments_picture
 from seglog.cli.pictures.text import lines_of as drawn
+from seglog.cli.retention import kept_text
 from seglog.cli.segment_table import lines_of
 from seglog.core.explaining import PartitionExplanation
 from seglog_broker.api.broker import Broker
@@ -190,6 +191,7 @@ async def test_the_retention_page_shows_what_is_printed(autojump_clock: MockCloc
         await at_minutes([moment for moment in moments if moment < 17.5], run.append)
         await trio.sleep_until(17.5 * MINUTE)
         explained = PartitionExplanation(*await run.explain())
+    assert kept_text(explained) == "17 to 23 min, configured 10 min"
     page = (REPOSITORY / "docs" / "RETENTION.md").read_text(encoding="utf-8")
     command = r"\$ seglog explain segments commits"
     shown = re.findall(

@@ -1,6 +1,6 @@
 """The pictures of ``seglog explain``: a bar for each segment of a partition, and each probe of a seek with its scan."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import tzinfo
 from typing import Final, NamedTuple
 
@@ -21,14 +21,23 @@ _SPARE: Final = (0, 3)
 _ROOM: Final = 58
 
 
-def segments_picture(explained: PartitionExplanation, zone: tzinfo | None, *, rows: int = ROWS_MAX) -> Picture:
-    """A partition's segments, at most ``rows`` of them; a note in their midst counts the others."""
+def segments_picture(
+    explained: PartitionExplanation,
+    zone: tzinfo | None,
+    *,
+    rows: int = ROWS_MAX,
+    link: Callable[[int], str] | None = None,
+) -> Picture:
+    """A partition's segments, at most ``rows`` of them; a note in their midst counts the others.
+
+    ``link`` gives the address of more about a segment, by its base offset.
+    """
     log = explained.partition
     shown, hidden = _chosen(explained.segments, max(2, rows))
-    lives = [_life(segment, log) for segment in shown]
+    lives = [life_of(segment, log) for segment in shown]
     times = [moment for life in lives for moment in life.times]
     scale = TimeScale([*times, log.next_check_ms], now=log.now_ms, zone=zone)
-    bars = [_row(life, scale, log, zone) for life in lives]
+    bars = [_row(life, scale, log, zone, link) for life in lives]
     if hidden:
         bars.insert(len(bars) - len(bars) // 2, Row(note=_hidden(hidden)))
     guides = (Mark(scale.place(log.now_ms), Kind.NOW), Mark(scale.place(log.next_check_ms), Kind.CHECK))
@@ -62,7 +71,7 @@ def _hidden(segments: Sequence[ExplainedSegment]) -> str:
     return f"{count_of(len(segments), 'more segment')}, {offsets}, {size}"
 
 
-class _Life(NamedTuple):
+class Life(NamedTuple):
     """What happens to a segment, epoch ms; None for what does not, or is not known."""
 
     segment: ExplainedSegment
@@ -79,26 +88,29 @@ class _Life(NamedTuple):
         return [time for time in self[1:] if isinstance(time, int)]
 
 
-def _life(segment: ExplainedSegment, log: ExplainSegmentsReply) -> _Life:
+def life_of(segment: ExplainedSegment, log: ExplainSegmentsReply) -> Life:
+    """The past and the future of a segment, as far as it is known."""
     newest = segment.largest_timestamp
     if segment.age_since_ms is not None and (newest is None or segment.age_source != "largest timestamp"):
         newest = segment.age_since_ms
     check = gone = None
     if segment.state == "deleted":
-        delay = max(0, _setting(log, "file.delete.delay.ms") or 0)
+        delay = max(0, setting(log, "file.delete.delay.ms") or 0)
         gone = segment.gone_by_ms
         check = None if gone is None else min(log.now_ms, gone - delay)
     else:
         check, gone = leaves_log(segment, log)[1], leaves_disk(segment, log)[1]
     due = None if check is None else segment.deletable_ms
-    return _Life(segment, segment.first_timestamp, newest, segment.rolled_ms, due, check, gone)
+    return Life(segment, segment.first_timestamp, newest, segment.rolled_ms, due, check, gone)
 
 
-def _row(life: _Life, scale: TimeScale, log: ExplainSegmentsReply, zone: tzinfo | None) -> Row:
+def _row(
+    life: Life, scale: TimeScale, log: ExplainSegmentsReply, zone: tzinfo | None, link: Callable[[int], str] | None
+) -> Row:
     segment = life.segment
     to_come = segment.bytes_to_come if life.check is None else None
     times = (life.first, life.newest, life.rolled, life.due, life.check, life.gone)
-    first, newest, rolled, due, check, gone = (_short_time(time, now=log.now_ms, zone=zone) for time in times)
+    first, newest, rolled, due, check, gone = (short_time(time, now=log.now_ms, zone=zone) for time in times)
     return Row(
         label=(f"{segment.base_offset:,}", printable(segment.state)),
         spans=tuple(_spans(life, scale, log)),
@@ -108,10 +120,11 @@ def _row(life: _Life, scale: TimeScale, log: ExplainSegmentsReply, zone: tzinfo 
             *(first, newest, rolled),
             *(due if to_come is None else f"{to_come:,} B more", check, gone),
         ),
+        link="" if link is None or segment.state == "deleted" else link(segment.base_offset),
     )
 
 
-def _spans(life: _Life, scale: TimeScale, log: ExplainSegmentsReply) -> Iterator[Span]:
+def _spans(life: Life, scale: TimeScale, log: ExplainSegmentsReply) -> Iterator[Span]:
     """One after the other: each begins where the one before it ended, whatever the clocks of producers were."""
     if life.segment.state == "deleted":
         if life.check is not None and life.gone is not None:
@@ -138,7 +151,7 @@ def _spans(life: _Life, scale: TimeScale, log: ExplainSegmentsReply) -> Iterator
         yield Span(scale.place(check), scale.place(life.gone), Kind.GOING)
 
 
-def _marks(life: _Life, scale: TimeScale) -> Iterator[Mark]:
+def _marks(life: Life, scale: TimeScale) -> Iterator[Mark]:
     if life.rolled is not None and life.segment.state != "deleted":
         yield Mark(scale.place(life.rolled), Kind.ROLLED)
     if life.gone is not None:
@@ -157,29 +170,29 @@ def _facts(log: ExplainSegmentsReply, zone: tzinfo | None) -> Iterator[str]:
         yield from (printable(sentence) for sentence in (*log.doubts, *log.problems))
         return
     rules = []
-    retention, size = _setting(log, "retention.ms"), _setting(log, "retention.bytes")
+    retention, size = setting(log, "retention.ms"), setting(log, "retention.bytes")
     if retention is not None:
         rules.append("retention.ms sets no limit" if retention < 0 else f"retention.ms {duration_of(retention)}")
     if size is not None and size >= 0:
         rules.append(f"retention.bytes {size:,}")
     rules.append(f"a check every {duration_of(log.check_interval_ms)}")
-    if (delay := _setting(log, "file.delete.delay.ms")) is not None:
+    if (delay := setting(log, "file.delete.delay.ms")) is not None:
         rules.append(f"files gone {duration_of(delay)} later")
     yield ", ".join(rules)
     yield from (printable(sentence) for sentence in (*log.doubts, *log.problems))
 
 
-def _after(lives: Sequence[_Life], log: ExplainSegmentsReply, zone: tzinfo | None) -> Iterator[str]:
+def _after(lives: Sequence[Life], log: ExplainSegmentsReply, zone: tzinfo | None) -> Iterator[str]:
     """What a bytes' cell means, and the whole chain for the first record of the oldest segment that is in the log."""
     if any(life.check is None and life.segment.bytes_to_come is not None for life in lives):
         yield "B more: it goes by its size, at the check after so many bytes"
     oldest = next((life for life in lives if life.segment.state != "deleted"), None)
-    retention = _setting(log, "retention.ms")
+    retention = setting(log, "retention.ms")
     if oldest is None or oldest.first is None or oldest.newest is None or oldest.check is None:
         return
 
     def at(time: int) -> str:
-        return _short_time(time, now=log.now_ms, zone=zone)
+        return short_time(time, now=log.now_ms, zone=zone)
 
     chain = [f"record {max(log.earliest, oldest.segment.base_offset):,}: written {at(oldest.first)}"]
     if retention is not None and retention >= 0 and oldest.due is not None:
@@ -192,7 +205,7 @@ def _after(lives: Sequence[_Life], log: ExplainSegmentsReply, zone: tzinfo | Non
     yield ", ".join(chain)
 
 
-def _setting(log: ExplainSegmentsReply, key: str) -> int | None:
+def setting(log: ExplainSegmentsReply, key: str) -> int | None:
     """A whole number of the configuration; None if it is missing or is none."""
     entry = log.config.get(key)
     try:
@@ -201,7 +214,7 @@ def _setting(log: ExplainSegmentsReply, key: str) -> int | None:
         return None
 
 
-def _short_time(time: int | None, *, now: int, zone: tzinfo | None) -> str:
+def short_time(time: int | None, *, now: int, zone: tzinfo | None) -> str:
     """``10:17:00`` today, ``07-01 10:17`` this year, else ``2024-07-01``: the title has the date of today."""
     if time is None:
         return "-"

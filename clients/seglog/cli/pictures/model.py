@@ -26,6 +26,18 @@ class Kind(Enum):
     SCAN = "scanned", "▒", "%", "yellow"
     HEADER = "batch header read", "▼", "v", "violet"
     BATCH = "batch found", "█", "#", "green"
+    OLDER = "older segments, together", "░", ".", "ink"
+    CLOSED = "closed segment", "█", "#", "blue"
+    DIRTY = "closed, not compacted yet", "▓", "&", "blue"
+    CLEAN = "compacted", "▒", "%", "violet"
+    ACTIVE = "active segment", "▇", "+", "green"
+    FRONTIER = "retention reaches to here", "┊", "!", "red"
+    WRONG = "something is wrong", "✕", "x", "red"
+    READER = "next record of a group", "▲", "^", "ink"
+    ENTRY = "entry of the index", "│", "|", "yellow"
+    BATCHES = "batches", "█", "#", "blue"
+    AMOUNT = "the higher, the more", "█", "#", "green"
+    MOMENT = "the higher, the later", "█", "#", "violet"
 
     def __init__(self, sentence: str, box: str, ascii_text: str, colour: str) -> None:
         self.sentence, self.box, self.ascii, self.colour = sentence, box, ascii_text, colour
@@ -36,25 +48,35 @@ LEFT_OUT = "time left out: nothing happens"
 
 
 class Span(NamedTuple):
-    """From one place to another, the smaller one first. However short, it is drawn."""
+    """From one place to another, the smaller one first. However short, it is drawn.
+
+    ``height`` is its share of the height of its row. ``name`` says what it is, beside its kind, where it can be pointed
+    at; there it may lead to the address ``link``.
+    """
 
     first: float
     last: float
     kind: Kind
+    height: float = 1.0
+    name: str = ""
+    link: str = ""
 
 
 class Mark(NamedTuple):
-    """One place."""
+    """One place. ``letter`` stands in the mark, ``name`` is what it stands for."""
 
     at: float
     kind: Kind
+    name: str = ""
+    letter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """``spans`` lie side by side, from left to right. ``label`` and ``details`` are cells, as the strip has titles.
 
-    A row with a ``note`` is nothing but that sentence.
+    A row with a ``note`` is nothing but that sentence. Its first label leads to the address ``link``; it is as high as
+    ``lines`` of text.
     """
 
     label: tuple[str, ...] = ()
@@ -62,6 +84,8 @@ class Row:
     marks: tuple[Mark, ...] = ()
     details: tuple[str, ...] = ()
     note: str = ""
+    link: str = ""
+    lines: int = 1
 
 
 @dataclass(frozen=True, slots=True)

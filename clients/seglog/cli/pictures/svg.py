@@ -1,11 +1,11 @@
-"""Pictures as SVG: one document, readable on light and on dark backgrounds, without scripts, fonts or links."""
+"""Pictures as SVG: documents, and elements of pages. Readable on light and on dark, without scripts or fonts."""
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from seglog.cli.pictures.model import LEFT_OUT, Kind, Picture, Row, Strip
+from seglog.cli.pictures.model import LEFT_OUT, Kind, Mark, Picture, Row, Span, Strip
 from seglog_protocol.tables import widths_of
 from seglog_protocol.texts import printable
 
@@ -24,8 +24,27 @@ _TICK: Final = 90
 
 _LINES: Final = frozenset({Kind.KEPT, Kind.KEPT_FOR_EVER, Kind.FILE, Kind.RANGE})
 """Spans that are thin."""
-_MARKS: Final = frozenset({Kind.ROLLED, Kind.GONE, Kind.NOW, Kind.CHECK, Kind.PROBE, Kind.FOUND, Kind.HEADER})
+_MARKS: Final = frozenset(
+    {
+        *(Kind.ROLLED, Kind.GONE, Kind.NOW, Kind.CHECK, Kind.PROBE, Kind.FOUND, Kind.HEADER),
+        *(Kind.FRONTIER, Kind.WRONG, Kind.READER, Kind.ENTRY),
+    }
+)
 """What is no span."""
+_GUIDES: Final = frozenset({Kind.NOW, Kind.CHECK, Kind.FRONTIER})
+_STRIPES: Final = {
+    Kind.KEPT_FOR_EVER: "6 4",
+    Kind.DUE: "2 2",
+    Kind.GOING: "4 3",
+    Kind.SCAN: "2 2",
+    Kind.OLDER: "1 3",
+    Kind.DIRTY: "3 1",
+}
+"""Spans that are striped, in px with and without ink: so they can be told apart without colours."""
+_OUTLINED: Final = frozenset({Kind.ACTIVE, Kind.CLEAN})
+"""Spans that are pale, with a line around them."""
+_PARTED: Final = frozenset({Kind.CLOSED, Kind.AMOUNT, Kind.MOMENT})
+"""Spans that are many, side by side."""
 
 _LIGHT, _DARK = 0, 1
 _COLOURS: Final = {
@@ -47,8 +66,36 @@ def svg_of(pictures: Sequence[Picture]) -> str:
     places = [_Places.of(picture) for picture in pictures]
     drawing = _Drawing(max([_SCALE, *(place.width for place in places)]))
     for picture, place in zip(pictures, places, strict=True):
+        drawing.sentence(picture.title, "title")
+        for fact in picture.facts:
+            drawing.sentence(fact, "faint")
         drawing.picture(picture, place)
     return drawing.document("; ".join(picture.title for picture in pictures))
+
+
+def element_of(picture: Picture) -> str:
+    """An element of a page that uses ``picture_style``: a picture in its own size, without title and facts."""
+    place = _Places.of(picture)
+    drawing = _Drawing(max(_SCALE, place.width))
+    drawing.picture(picture, place)
+    return drawing.element(picture)
+
+
+def picture_style() -> str:
+    """The style sheet of all elements: its variables have the colours, on a light background and on a dark one."""
+    light, dark = (
+        "".join(f" --picture-{name}: {shades[background]};" for name, shades in _COLOURS.items())
+        for background in (_LIGHT, _DARK)
+    )
+    rules = [
+        f":root {{{light} }}",
+        f"@media (prefers-color-scheme: dark) {{ :root {{{dark} }} }}",
+        ".drawing { display: block; max-width: none }",
+        ".drawing a:focus { outline: 2px solid var(--picture-blue) }",
+        ".drawing a text { text-decoration: underline }",
+        *(_within(".drawing", rule) for rule in (*_SHAPES, *_coloured("var(--picture-{})".format))),
+    ]
+    return "".join(f"{rule}\n" for rule in rules)
 
 
 class _Places(NamedTuple):
@@ -108,24 +155,35 @@ class _Drawing:
             (
                 f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label={quoteattr(name)}>',
                 f"<title>{escape(name)}</title>",
-                f"<style>\n{_style()}</style>",
+                f"<style>\n{_document_style()}</style>",
                 f'<rect class="paper" width="{width}" height="{height}"/>',
                 *self._elements,
                 "</svg>\n",
             )
         )
 
+    def element(self, picture: Picture) -> str:
+        """The element. Where some of its parts are links it is no image, whose parts no screen reader tells."""
+        width, height = round(self._width + 2 * _MARGIN), round(self._y)
+        size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+        role = "group" if any(element.startswith("<a ") for element in self._elements) else "img"
+        return "\n".join(
+            (
+                f'<svg class="drawing" {size} role="{role}" aria-label={quoteattr(printable(picture.title))}>',
+                f"<desc>{escape(printable('; '.join(picture.facts)))}</desc>",
+                *self._elements,
+                "</svg>\n",
+            )
+        )
+
     def picture(self, picture: Picture, places: _Places) -> None:
-        """Add a picture."""
-        self._sentence(picture.title, "title")
-        for fact in picture.facts:
-            self._sentence(fact, "faint")
+        """Add the strips of a picture, and its legend."""
         for strip in picture.strips:
             self._y += _LINE / 2
             self._strip(strip, places)
         self._legend(picture.kinds)
         if picture.is_broken:
-            self._sentence(f"≈ {LEFT_OUT}", "faint")
+            self.sentence(f"≈ {LEFT_OUT}", "faint")
         self._y += _LINE
 
     def _strip(self, strip: Strip, places: _Places) -> None:
@@ -134,10 +192,11 @@ class _Drawing:
         labels = _Column.of(strip.label_titles, [row.label for row in strip.rows])
         details = _Column.of(strip.detail_titles, [row.details for row in strip.rows])
         if strip.title:
-            self._sentence(strip.title)
+            self.sentence(strip.title)
         for mark in strip.guides:
             anchor = "start" if mark.at < 0.5 else "end"
-            self._text(left + mark.at * _SCALE, mark.kind.sentence, f"{_name(mark.kind)} small", anchor)
+            said = mark.name or mark.kind.sentence
+            self._text(left + mark.at * _SCALE, said, f"{_name(mark.kind)} small", anchor)
             self._y += _LINE * 0.75
         self._ticks(strip, left)
         self._y += _LINE
@@ -153,17 +212,18 @@ class _Drawing:
             if row.note:
                 self._text(left, f"… {row.note}", "faint")
             else:
-                self._cells(_MARGIN, labels, row.label)
+                self._y += (row.lines - 1) * _ROW
+                self._cells(_MARGIN, labels, row.label, link=row.link)
                 self._cells(places.details, details, row.details)
                 self._bar(row, left)
             self._y += _ROW
         lines = [
             _line(left + at * _SCALE, axis - 6, left + at * _SCALE, self._y - _ROW / 2, f"guide {_name(kind)}")
-            for at, kind in strip.guides
+            for at, kind, *_ in strip.guides
         ]
         self._elements[guides:guides] = lines
         for sentence in strip.after:
-            self._sentence(sentence)
+            self.sentence(sentence)
 
     def _ticks(self, strip: Strip, left: float) -> None:
         end = -_GAP
@@ -177,17 +237,17 @@ class _Drawing:
             self._elements.append(_line(left + x, self._y + _LINE - 5, left + x, self._y + _LINE, "axis"))
 
     def _bar(self, row: Row, left: float) -> None:
-        middle = self._y - 4
+        foot, room = self._y + 2.0, (row.lines - 1) * _ROW + _THICK
         behind = 0.0
         for span in row.spans:
             first = max(behind, span.first * _SCALE)
             behind = max(first + _SHORTEST, span.last * _SCALE)
-            self._elements.append(_span(left + first, left + behind, middle, span.kind))
+            self._elements.append(_span(left + first, left + behind, foot, room, span))
         for mark in row.marks:
             x = mark.at * _SCALE
             if mark.kind is Kind.GONE:
                 x = max(x, behind) + 4
-            self._elements.append(_mark(left + x, middle, mark.kind))
+            self._elements.append(_mark(left + x, foot, room, mark))
 
     def _legend(self, kinds: Iterable[Kind]) -> None:
         x = float(_MARGIN)
@@ -197,30 +257,44 @@ class _Drawing:
             if x > _MARGIN and x + needed > _MARGIN + self._width:
                 x = _MARGIN
                 self._y += _LINE
+            foot = self._y + 2
             is_mark = kind in _MARKS
-            shape = _mark(x + 9, self._y - 4, kind) if is_mark else _span(x, x + 18, self._y - 4, kind)
-            self._elements.append(shape)
+            drawn = (
+                _mark(x + 9, foot, _THICK, Mark(0, kind))
+                if is_mark
+                else _span(x, x + 18, foot, _THICK, Span(0, 0, kind))
+            )
+            self._elements.append(drawn)
             self._text(x + 26, kind.sentence, "faint")
             x += needed + _GAP
         self._y += _LINE
 
-    def _sentence(self, text: str, kind: str = "ink") -> None:
+    def sentence(self, text: str, kind: str = "ink") -> None:
+        """Add a sentence, in as many lines as it needs."""
         for line in textwrap.wrap(printable(text), int(self._width / _CHARACTER)):
             self._text(_MARGIN, line, kind)
             self._y += _LINE
 
-    def _cells(self, x: float, columns: Sequence[_Column], cells: Sequence[str], kind: str = "ink") -> None:
+    def _cells(
+        self, x: float, columns: Sequence[_Column], cells: Sequence[str], kind: str = "ink", *, link: str = ""
+    ) -> None:
         for (left, right), cell in zip(columns, cells, strict=False):
             is_number = cell[:1].isdigit()
-            self._text(x + (right if is_number else left), cell, kind, "end" if is_number else "start")
+            self._text(x + (right if is_number else left), cell, kind, "end" if is_number else "start", link=link)
+            link = ""  # of the first cell alone
 
-    def _text(self, x: float, text: str, kind: str = "ink", anchor: str = "start") -> None:
+    def _text(self, x: float, text: str, kind: str = "ink", anchor: str = "start", *, link: str = "") -> None:
         if text.strip():
-            self._elements.append(_text(x, self._y, text, kind, anchor))
+            self._elements.append(_linked(_text(x, self._y, text, kind, anchor), link))
 
 
 def _name(kind: Kind) -> str:
     return kind.name.lower().replace("_", "-")
+
+
+def _linked(element: str, link: str, name: str = "") -> str:
+    title = f"<title>{escape(name)}</title>" if name else ""
+    return f"<a href={quoteattr(link)}>{title}{element}</a>" if link else element
 
 
 def _text(x: float, y: float, text: str, kind: str, anchor: str) -> str:
@@ -232,54 +306,88 @@ def _line(x: float, y: float, to_x: float, to_y: float, kind: str) -> str:
     return f'<line class="{kind}" x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"/>'
 
 
-def _span(first: float, last: float, middle: float, kind: Kind) -> str:
+def _span(first: float, last: float, foot: float, room: float, span: Span) -> str:
+    """A span that stands on ``foot``, at most ``room`` high."""
+    kind = span.kind
     if kind is Kind.KEPT_FOR_EVER:
-        return _line(first, middle, last, middle, _name(kind))
-    height = _THIN if kind in _LINES else _THICK
-    place = f'x="{first:.1f}" y="{middle - height / 2:.1f}" width="{last - first:.1f}" height="{height}"'
-    return f'<rect class="{_name(kind)}" {place}><title>{kind.sentence}</title></rect>'
+        return _line(first, foot - _THICK / 2, last, foot - _THICK / 2, _name(kind))
+    height = _THIN if kind in _LINES else max(_SHORTEST, room * span.height)
+    top = foot - (_THICK + _THIN) / 2 if kind in _LINES else foot - height
+    said = printable(f"{span.name}, {kind.sentence}" if span.name else kind.sentence)
+    title = "" if span.link else f"<title>{escape(said)}</title>"
+    if kind in _STRIPES:
+        middle = top + height / 2
+        place = f'x1="{first:.1f}" y1="{middle:.1f}" x2="{last:.1f}" y2="{middle:.1f}" stroke-width="{height:.4g}"'
+        return _linked(f'<line class="{_name(kind)}" {place}>{title}</line>', span.link, said)
+    place = f'x="{first:.1f}" y="{top:.1f}" width="{last - first:.1f}" height="{height:.4g}"'
+    return _linked(f'<rect class="{_name(kind)}" {place}>{title}</rect>', span.link, said)
 
 
-def _mark(x: float, middle: float, kind: Kind) -> str:
+def _mark(x: float, foot: float, room: float, mark: Mark) -> str:
+    """A mark in the middle of the lowest line; one of a reader is a pin, as high as there is ``room``."""
+    kind, middle = mark.kind, foot - _THICK / 2
+    head = foot - room + 7
     shapes = {
         Kind.ROLLED: f"M{x:.1f} {middle - 7:.1f}l5 7l-5 7l-5 -7z",
         Kind.FOUND: f"M{x:.1f} {middle - 7:.1f}l5 7l-5 7l-5 -7z",
         Kind.HEADER: f"M{x - 4:.1f} {middle - 8:.1f}h8l-4 8z",
         Kind.GONE: f"M{x - 4:.1f} {middle - 4:.1f}l8 8m0 -8l-8 8",
+        Kind.WRONG: f"M{x - 4:.1f} {middle - 4:.1f}l8 8m0 -8l-8 8",
+        Kind.ENTRY: f"M{x - 0.5:.1f} {foot - room:.1f}h1v{room:.4g}h-1z",
+        Kind.FRONTIER: f"M{x - 1:.1f} {foot - room:.1f}h2v{room:.4g}h-2z",
+        Kind.READER: f"M{x:.1f} {foot:.1f}V{head + 7:.1f}a7 7 0 1 0 -.1 0z",
     }
     dot = f"M{x - 4:.1f} {middle:.1f}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"
-    return f'<path class="{_name(kind)}" d="{shapes.get(kind, dot)}"><title>{kind.sentence}</title></path>'
+    said = printable(mark.name or kind.sentence)
+    drawn = f'<path class="{_name(kind)}" d="{shapes.get(kind, dot)}"><title>{escape(said)}</title></path>'
+    return drawn + (_text(x, head + 4, mark.letter, "letter", "start") if mark.letter else "")
 
 
-def _style() -> str:
-    rules = [
-        'text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace }',
-        "text.title { font-size: 14px; font-weight: bold }",
-        "text.small { font-size: 11px }",
-        ".gone { stroke-width: 2; fill: none }",
-        ".kept-for-ever { stroke-width: 3; stroke-dasharray: 6 4 }",
-        ".guide { stroke-dasharray: 3 3 }",
-        ".due, .going, .scan { fill-opacity: 0.75 }",
-        *_coloured(_LIGHT),
-        "@media (prefers-color-scheme: dark) {",
-        *(f"  {rule}" for rule in _coloured(_DARK)),
-        "}",
-    ]
+_SHAPES: Final = (
+    'text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace }',
+    "text.title { font-size: 14px; font-weight: bold }",
+    "text.small { font-size: 11px }",
+    "text.letter { font-size: 11px; text-anchor: middle }",
+    ".gone, .wrong { stroke-width: 2; fill: none }",
+    ".kept-for-ever { stroke-width: 3 }",
+    ".guide { stroke-dasharray: 3 3 }",
+    *(f"line.{_name(kind)} {{ stroke-dasharray: {stripes} }}" for kind, stripes in _STRIPES.items()),
+    *(f"rect.{_name(kind)} {{ fill-opacity: 0.35 }}" for kind in sorted(_OUTLINED, key=_name)),
+)
+"""The rules without colours."""
+
+
+def _within(element: str, rule: str) -> str:
+    selectors, _, rest = rule.partition(" {")
+    return ", ".join(f"{element} {selector}" for selector in selectors.split(", ")) + f" {{{rest}"
+
+
+def _document_style() -> str:
+    light, dark = (
+        _coloured({name: shades[background] for name, shades in _COLOURS.items()}.__getitem__)
+        for background in (_LIGHT, _DARK)
+    )
+    rules = [*_SHAPES, *light, "@media (prefers-color-scheme: dark) {", *(f"  {rule}" for rule in dark), "}"]
     return "".join(f"{rule}\n" for rule in rules)
 
 
-def _coloured(background: int) -> list[str]:
-    """The rules that have colours in them."""
-    colours = {name: shades[background] for name, shades in _COLOURS.items()}
+def _coloured(colour: Callable[[str], str]) -> list[str]:
+    """The rules with colours, each of which has a name."""
     rules = [
-        f".paper {{ fill: {colours['paper']} }}",
-        f".ink, .title {{ fill: {colours['ink']} }}",
-        f".faint {{ fill: {colours['faint']} }}",
-        f".axis {{ stroke: {colours['line']} }}",
+        f".paper, .letter {{ fill: {colour('paper')} }}",
+        f".ink, .title {{ fill: {colour('ink')} }}",
+        f".faint {{ fill: {colour('faint')} }}",
+        f".axis {{ stroke: {colour('line')} }}",
     ]
     for kind in Kind:
-        is_drawn = kind in {Kind.GONE, Kind.KEPT_FOR_EVER}
-        rules.append(f".{_name(kind)} {{ {'stroke' if is_drawn else 'fill'}: {colours[kind.colour]} }}")
-        if kind in {Kind.NOW, Kind.CHECK}:
-            rules.append(f"line.{_name(kind)} {{ stroke: {colours[kind.colour]} }}")
+        is_stroked = kind in _STRIPES or kind in {Kind.GONE, Kind.WRONG}
+        rules.append(f".{_name(kind)} {{ {'stroke' if is_stroked else 'fill'}: {colour(kind.colour)} }}")
+        if kind in _GUIDES:
+            rules.append(f"line.{_name(kind)} {{ stroke: {colour(kind.colour)} }}")
+        if kind is Kind.READER:
+            rules.append(f"path.{_name(kind)} {{ stroke: {colour(kind.colour)} }}")
+        if kind in _OUTLINED:
+            rules.append(f"rect.{_name(kind)} {{ stroke: {colour(kind.colour)} }}")
+        if kind in _PARTED:
+            rules.append(f"rect.{_name(kind)} {{ stroke: {colour('paper')} }}")
     return rules

@@ -135,8 +135,8 @@ class _Text:
     def _scale(self, strip: Strip, columns: int) -> tuple[list[str], str]:
         """What stands above the axis, and the axis."""
         above, values = [[" "] * columns, [" "] * columns], [" "] * columns
-        for at, kind in strip.guides:
-            column, text = _column(at, columns), kind.sentence
+        for at, kind, name, _ in strip.guides:
+            column, text = _column(at, columns), name or kind.sentence
             any(_write(line, start, text) for line in above for start in (column, column - len(text) + 1))
         axis = [self._glyphs.line] * columns
         for at, text in strip.scale.ticks(columns // _TICK_COLUMNS):
@@ -145,7 +145,7 @@ class _Text:
                 axis[column] = self._glyphs.tick
         for at in strip.scale.breaks:
             axis[_column(at, columns)] = self._glyphs.broken
-        for at, kind in strip.guides:
+        for at, kind, *_ in strip.guides:
             axis[_column(at, columns)] = self._glyphs.kinds[kind]
         lines = ["".join(line) for line in (*above[::-1], values)]
         return [line for line in lines if not line.isspace()], "".join(axis)
@@ -198,7 +198,7 @@ def _write(line: list[str], start: int, text: str) -> bool:
 def _bar(row: Row, guides: Iterable[Mark], columns: int, glyphs: Glyphs) -> list[_Part]:
     """A part for each column."""
     bar = [_Part(" ")] * columns
-    for at, kind in guides:
+    for at, kind, *_ in guides:
         bar[_column(at, columns)] = _Part(glyphs.kinds[kind], kind)
     end = 0
     thin = set()  # columns of spans that have no other
@@ -207,13 +207,13 @@ def _bar(row: Row, guides: Iterable[Mark], columns: int, glyphs: Glyphs) -> list
         bar[start:end] = [_Part(glyphs.kinds[span.kind], span.kind)] * (end - start)
         if end == start + 1:
             thin.add(start)
-    for at, kind in row.marks:
+    for at, kind, _, letter in row.marks:
         column = _column(at, columns)
         if kind is Kind.GONE:
             column = max(column, end)
         while column in thin and column < columns - 1:
             column += 1
-        bar[column] = _Part(glyphs.kinds[kind], kind)
+        bar[column] = _Part(letter or glyphs.kinds[kind], kind)
     return bar
 
 
@@ -221,7 +221,7 @@ def _extents(spans: Sequence[Span], columns: int) -> list[tuple[int, int]]:
     """The columns [start, end) of spans, side by side; each has one at least."""
     extents = []
     behind = 0
-    for first, last, _ in spans:
+    for first, last, *_ in spans:
         start = max(behind, _column(first, columns + 1))
         behind = max(start + 1, _column(last, columns + 1))
         extents.append((start, behind))
