@@ -76,21 +76,6 @@ def test_rows_keep_their_places_among_those_that_do_not_fit(schema: str, rows: l
         assert said.startswith(expected)
 
 
-@settings(max_examples=examples(2000))
-@given(st.lists(DOCUMENTS.map(lambda row: json.dumps(row).encode()), min_size=1, max_size=5), st.data())
-def test_what_becomes_of_a_damaged_row_does_not_depend_on_its_neighbours(
-    rows: list[bytes], data: st.DataObject
-) -> None:
-    damaged = bytearray(data.draw(st.sampled_from(rows)))
-    at = data.draw(st.integers(0, len(damaged) - 1))
-    damaged[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=2) | st.sampled_from([b"\n", b"}{"]))
-    alone, misfits = decoded(WITH_MAP, bytes(damaged))
-    place = data.draw(st.integers(0, len(rows)))
-    among, found = decoded(WITH_MAP, *rows[:place], bytes(damaged), *rows[place:])
-    assert among == decoded(WITH_MAP, *rows[:place])[0] + alone + decoded(WITH_MAP, *rows[place:])[0]
-    assert found == [(place, reason) for _, reason in misfits]
-
-
 @each_case(
     "schema, text, value",
     [

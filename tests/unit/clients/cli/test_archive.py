@@ -2,16 +2,10 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pytest
-from deltalake import DeltaTable
-from pyiceberg.catalog import load_catalog
 
 from seglog import connect
 from seglog.cli import main
@@ -19,47 +13,9 @@ from seglog.cli.exits import InputError
 from seglog.testing import Broker
 from seglog_spark.tables.manifest import load_whole
 from seglog_spark.tables.stores import Folder
+from tests.archive_readers import READERS
 
 HOUR_MS = 3_600_000
-
-
-def parquet(out: Path) -> pa.Table:
-    return ds.dataset(out, format="parquet", partitioning="hive").to_table(columns=["partition", "offset", "month"])
-
-
-def delta(out: Path) -> pa.Table:
-    return DeltaTable(out).to_pyarrow_table()
-
-
-def iceberg(out: Path) -> pa.Table:
-    found = load_catalog("seglog", uri=f"sqlite:///{out}/_catalog.db").load_table(("seglog", "t")).scan().to_arrow()
-    return found.append_column("month", pc.strftime(found["timestamp"], "%Y-%m"))
-
-
-@pytest.mark.parametrize("read", [parquet, delta, iceberg])
-def test_it_continues_where_it_ended_and_files_are_by_period(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], read: Callable[[Path], pa.Table]
-) -> None:
-    out = tmp_path / "archive"
-    with Broker() as broker, connect(broker.address) as client:
-        client.create_topic("t", partitions=2)
-
-        def archived(count: int) -> dict[str, object]:
-            with client.producer("t") as producer:
-                for number in range(count):
-                    producer.send(b"%d" % number, partition=number % 2, timestamp=number * 400 * HOUR_MS)
-            command = ["archive", "--topic", "t", "--out", str(out), "--partition-by", "month", "--json"]
-            command += ["--format", read.__name__]
-            assert main(["--server", broker.address, *command]) == 0
-            summary: dict[str, object] = json.loads(capsys.readouterr().out)
-            return summary
-
-        assert archived(6)["records"] == 6
-        assert archived(0)["files"] == []
-        assert archived(3)["partitions"] == {"0": [0, 5], "1": [0, 4]}
-    table = read(out)
-    assert table.num_rows == 9
-    assert set(table.column("month").to_pylist()) == {"1970-01", "1970-02", "1970-03"}
 
 
 def test_a_format_is_kept_and_is_what_its_readers_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,14 +92,6 @@ def test_tables_have_columns_of_types_too(tmp_path: Path, table_format: str) -> 
             with client.producer("t") as producer:
                 producer.send(value, timestamp=HOUR_MS)
             assert archived(broker, out, *options, "--partition-by", "day") == 0
-    if table_format == "delta":
-        rows = DeltaTable(out).to_pyarrow_table()
-    else:
-        rows = (
-            load_catalog("seglog", type="sql", uri=f"sqlite:///{out}/_catalog.db")
-            .load_table(("seglog", "t"))
-            .scan()
-            .to_arrow()
-        )
+    rows = READERS[table_format](out, ["value"])
     assert rows.column("value").to_pylist() == [{"by": {"id": 5}}]
     assert list(Folder(out).names("_rejected")) == [f"_rejected/t-0/{1:020d}-{2:020d}.rejected"]

@@ -18,7 +18,6 @@ from seglog_spark.jobs import archiving
 from seglog_spark.jobs.archiving import ArchiveTask, Place, Plan, archive
 from seglog_spark.jobs.inputs import open_input
 from seglog_spark.offsets import OffsetRange
-from seglog_spark.tables import stores
 from seglog_spark.tables.manifest import FileGap, Layout, Manifest, load, rejected_name, save
 from seglog_spark.tables.parquet_files import SCHEMA
 from seglog_spark.tables.rejected import Sieve, schema_with
@@ -105,33 +104,6 @@ def test_values_have_their_type_and_what_does_not_fit_is_beside_them(tmp_path: P
     check(tmp_path, 90)
     (first, *_) = ds.dataset(tmp_path, format="parquet").files
     assert pq.read_schema(first).equals(schema_with(VALUES))
-
-
-def test_a_run_that_is_killed_at_any_step_is_gone_on_with(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, layout: Layout
-) -> None:
-    for last in range(200):
-        folder, taken = tmp_path_factory.mktemp("archive"), 0
-
-        def step(path: Path, *arguments: Any, real: Any = Path.replace, last: int = last) -> Any:
-            nonlocal taken
-            if taken == last:
-                raise KilledError
-            taken += 1
-            return real(path, *arguments)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(stores, "_sync", lambda _: None)
-            patch.setattr(Path, "replace", step)
-            try:
-                run(folder, layout, 60)
-            except KilledError:
-                pass
-            else:
-                break
-        run(folder, layout, 60)
-        check(folder, 60)
-    assert last > 4
 
 
 def test_neighbours_that_do_not_fit_are_one_gap(tmp_path: Path) -> None:

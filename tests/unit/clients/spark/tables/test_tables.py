@@ -171,15 +171,17 @@ def test_a_query_of_a_month_reads_its_files(tmp_path: Path, table: Format, layou
     assert len(read) == (1 if layout else 2)  # a file of January has the absurd time, too
 
 
+@pytest.mark.parametrize("edges", [(), (0, 10)], ids=["no table", "a table"])
 @each_format
-def test_of_two_runs_one_counts(tmp_path: Path, table: Format) -> None:
+def test_of_two_runs_one_counts(tmp_path: Path, table: Format, edges: tuple[int, ...]) -> None:
     """Of two runs that began at the same end one counts, whichever ranges the other has made."""
-    first, _ = archived(table, tmp_path, 0, 10)
+    first, _ = archived(table, tmp_path, *edges)
     second = target(table, tmp_path)
     second.ends()
-    first.commit(files(tmp_path, table, 10, 20), {0: 20, 1: 0})
+    begin = edges[-1] if edges else 0
+    first.commit(files(tmp_path, table, begin, 20), {0: 20, 1: 0})
     with pytest.raises(InputError, match=r"another run has committed to .* start it again"):
-        second.commit(files(tmp_path, table, 10, 30), {0: 30, 1: 0})
+        second.commit(files(tmp_path, table, begin, 30), {0: 30, 1: 0})
     assert offsets(table.arrow(tmp_path)) == list(range(20))
     assert second.ends() == {0: 20, 1: 0}
 
