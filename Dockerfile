@@ -1,4 +1,4 @@
-# seglogd in a container, with `seglog` and `seglog load` beside it.
+# seglogd in a container, with `seglog`, `seglog load` and `seglog console` beside it.
 #
 #     docker build --build-arg SEGLOG_COMMIT="$(git rev-parse HEAD)" -t seglog .
 #     docker run -d -p 127.0.0.1:9192:9192 -p 127.0.0.1:9092:9092 -e SEGLOG_OPEN_TO_EVERYONE=true \
@@ -33,9 +33,9 @@ ARG SEGLOG_COMMIT=
 # hadolint ignore=DL3013
 RUN if [ "$SEGLOG_BUILD" = compiled ]; then export HATCH_BUILD_HOOKS_ENABLE=true; fi \
  && export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt SEGLOG_COMMIT="$SEGLOG_COMMIT" \
- && pip wheel --no-cache-dir --wheel-dir /wheels '.[broker,load]' \
+ && pip wheel --no-cache-dir --wheel-dir /wheels '.[broker,console,load]' \
  && python -m venv --without-pip /opt/seglog \
- && pip --python /opt/seglog/bin/python install --no-cache-dir --no-index --find-links /wheels 'seglog[broker,load]'
+ && pip --python /opt/seglog/bin/python install --no-cache-dir --no-index --find-links /wheels 'seglog[broker,console,load]'
 
 FROM python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
 COPY --from=build /opt/seglog /opt/seglog

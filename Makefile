@@ -64,12 +64,13 @@ unexport PYTHONDONTWRITEBYTECODE
 ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
 endif
-.PHONY: run test soak unit-broker unit-clients unit-others process spark unit-compiled soak-core soak-spark soak-alone interop check check-tests fmt bench constraints clean
+.PHONY: run test soak unit-broker unit-clients unit-others process spark browser unit-compiled soak-core soak-spark soak-alone interop check check-tests fmt bench constraints clean
 
 # With compiled modules where there is a C compiler, else from the sources, which says a line.
 # Options of seglogd: make run ARGS='--listen 127.0.0.1:7000 --kafka 127.0.0.1:7001'
 ARGS ?=
 run: $(RUN_STAMP)
+	@echo "pages that draw the log: $(BIN)/seglog console, in a second terminal"
 	@$(COMPILE) || [ $$? = 1 ]
 	$(PACKAGES) $(BIN)/seglogd --set log.dir=./data --log-format console $(ARGS)
 
@@ -87,7 +88,7 @@ test: $(STAMP)
 # The other half: processes, Spark, the unit tests on the compiled packages with many examples, and what takes minutes.
 soak: $(STAMP) $(SPARK_STAMP)
 	@echo "lanes run side by side; each prints its output when it is done"
-	@$(MAKE) $(AT_ONCE) check-tests process spark packages
+	@$(MAKE) $(AT_ONCE) check-tests process spark browser packages
 	@$(MAKE) $(AT_ONCE) unit-compiled soak-core soak-spark
 	@$(MAKE) --no-print-directory soak-alone
 
@@ -108,6 +109,10 @@ unit-others: $(STAMP)
 # What starts daemons and commands; they wait for each other more than they compute.
 process: $(STAMP)
 	$(call lane,process,$(BIN)/pytest -m 'not soak' -n 3 --dist worksteal tests/process)
+
+# The console in this machine's own Chromium; skipped by name where there is none.
+browser: $(STAMP)
+	$(call lane,browser,$(BIN)/pytest tests/browser)
 
 # On pip's Java, whatever the machine has; nothing is skipped for want of it.
 spark: $(SPARK_STAMP)
@@ -190,7 +195,7 @@ fmt: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(RUN_STAMP): EXTRAS := broker,load
+$(RUN_STAMP): EXTRAS := broker,console,load
 $(STAMP): EXTRAS := dev
 $(SPARK_STAMP): EXTRAS := dev,spark-java
 $(RUN_STAMP) $(STAMP) $(SPARK_STAMP): pyproject.toml constraints.txt

@@ -13,7 +13,7 @@ from tests.support import (
 
 TESTS = {
     "test": ("unit-broker", "unit-clients", "unit-others"),
-    "soak": ("process", "spark", "unit-compiled", "soak-core", "soak-spark", "soak-alone"),
+    "soak": ("process", "spark", "browser", "unit-compiled", "soak-core", "soak-spark", "soak-alone"),
     "interop": ("interop",),
 }
 AGAIN = "unit-compiled"

@@ -88,10 +88,11 @@ def _serve(uvicorn: Any, app: Any, console: "Console", host: str, options: Optio
 
 def _check(options: Options, host: str) -> None:
     """Raise UsageError for what would show a broker to more people than was meant."""
-    if not _is_loopback(host) and not options.tls_certificate:
+    if not _is_loopback(host) and not options.tls_certificate and not options.without_tls:
         raise UsageError(
             f"--listen {options.listen} can be reached from other machines, so passwords and records would cross the "
-            "network as they are: give --tls-certificate and --tls-key, or listen on 127.0.0.1 behind a proxy"
+            "network as they are: give --tls-certificate and --tls-key, listen on 127.0.0.1 behind a proxy, or add "
+            "--without-tls where only a trusted network reaches it, as in a container"
         )
     if options.no_token:
         try:
@@ -135,6 +136,10 @@ COMMAND: Final = Command(
         ),
         Option(["--tls-certificate"], type=FILE, help="The certificate of its pages, in PEM."),
         Option(["--tls-key"], type=FILE, help="The key of that certificate, if it is in a file of its own."),
+        flag(
+            "--without-tls",
+            "Listen beyond this machine without TLS: where only a proxy or a trusted network reaches it.",
+        ),
         flag("--no-token", "Let in whoever reaches it, beside a broker without accounts."),
         flag("--read-only", "Offer no changes; with --user all browsers see what that account sees."),
         flag("--local", "Show times in this machine's zone instead of UTC."),

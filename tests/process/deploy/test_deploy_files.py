@@ -110,10 +110,10 @@ def test_the_compose_file_is_one_by_the_specification() -> None:
     parsed = compose_spec.PyCompose.from_yaml((DEPLOY / "compose.yaml").read_text())
     parsed.validate()
     parsed.to_spec()
-    assert sorted(parsed.service_names()) == ["broker", "grafana", "load", "prometheus"]
+    assert sorted(parsed.service_names()) == ["broker", "console", "grafana", "load", "prometheus"]
 
 
-@each_case("kind", ["ConfigMap", "Service", "NetworkPolicy", "StatefulSet"])
+@each_case("kind", ["ConfigMap", "Deployment", "Service", "NetworkPolicy", "StatefulSet"])
 def test_each_kubernetes_resource_is_one_by_the_schemas(kind: str) -> None:
     version = kubernetes_validate.latest_version()
     kubernetes_validate.validate(manifests()[kind], version, strict=True)
@@ -348,7 +348,7 @@ def made(folder: Path, *target: str) -> str:
 def test_make_run_installs_what_runs_and_make_test_adds_the_tools(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(REPOSITORY / name, tmp_path)
-    assert "--editable '.[broker,load]'" in made(tmp_path, "run")
+    assert "--editable '.[broker,console,load]'" in made(tmp_path, "run")
     for target in ("run", "quickstart"):  # compiled where that can be, and else from the sources
         assert re.search(r"wheels.py --here \|\| .*\nPYTHONPATH=.* build/compiled/now/packages", made(tmp_path, target))
     assert "--editable '.[dev]'" in made(tmp_path, "unit-broker")
