@@ -1,7 +1,6 @@
 """The progress of a job while its tasks are at work: what Spark and the tasks that are done have counted."""
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,32 +25,25 @@ def test_it_is_records_and_bytes_of_the_tasks_that_are_done(
     runner = Runner(Options(lambda _: 0, "", json=False, connect_timeout=1), Progress("test"))
     runner._spark = spark
     frame = spark.read.format("seglog").options(servers=running.address, subscribe=topic).load()
+    first, gate = "300 records", tmp_path / "gate"
 
-    def held(number: int, gate: Path, batches: Any) -> Any:
-        """The batches; those of task ``number`` come when ``gate`` is there."""
-        while number and not gate.exists():
-            time.sleep(0.01)
-        return batches
-
-    def wait_for(amount: str, gate: Path) -> str:
-        """The progress; lets the second task begin when it is ``amount``."""
-        if runner.passed() == amount:
-            gate.touch()
-        return runner.passed()
-
-    def of_query(batches: Any) -> Any:
+    def held(batches: Any) -> Any:
+        """The batches; those of the second task come when the gate is there."""
         from pyspark import TaskContext  # noqa: PLC0415 - on a worker
 
         context = TaskContext.get()
-        assert context is not None
-        return held(context.partitionId(), tmp_path / "query", batches)
+        while context is not None and context.partitionId() and not gate.exists():
+            time.sleep(0.01)
+        return batches
 
-    query = frame.select("value").mapInArrow(of_query, "value binary")
-    assert runner.do(query.collect, partial(wait_for, "300 records", tmp_path / "query"))
-    found = runner.run(
-        [0, 1],
-        lambda number: held(number, tmp_path / "run", 10 + number),
-        partial(wait_for, "10 records, 1.2 kB", tmp_path / "run"),
-        measure=lambda result: (result, 1200),
-    )
+    def wait() -> str:
+        """The progress; lets the second task begin when the first one is done."""
+        if runner.passed() == first:
+            gate.touch()
+        return runner.passed()
+
+    assert runner.do(frame.select("value").mapInArrow(held, "value binary").collect, wait)
+    gate.unlink()
+    first = "10 records, 1.2 kB"
+    found = runner.run([0, 1], lambda number: held(10 + number), wait, measure=lambda result: (result, 1200))
     assert (found, runner.passed()) == ([10, 11], "21 records, 2.4 kB")

@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,6 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult, Request
 from seglog_protocol.record_batch import parse_header
-from tests.support import each_case
 from tests.unit.clients.fake_broker import Answer, FakeBroker, fake_broker
 
 
@@ -169,8 +169,7 @@ def test_what_is_refused_for_good_ends_the_writing_and_is_counted(broker: FakeBr
 # --- The real thing ---------------------------------------------------------------------------------------------------
 
 
-@each_case("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_table_comes_back_from_a_real_broker_as_it_was(compression: str) -> None:
+def test_a_table_comes_back_from_a_real_broker_as_it_was_and_can_be_copied() -> None:
     count = 3_000
     rows = pa.table(
         {
@@ -186,18 +185,9 @@ def test_a_table_comes_back_from_a_real_broker_as_it_was(compression: str) -> No
     with Broker() as running, seglog.connect(running.address) as client:
         client.create_topic("a", 2)
         client.create_topic("b", 2)
-        assert seglog.write_arrow(client, "a", rows, compression=compression, batch_bytes=5_000).records == count
-        for partition in range(2):
-            found = seglog.read_arrow(client, "a", headers=True, partitions=[partition]).read_all()
-            expected = rows.filter(pa.compute.field("partition") == partition)
-            assert found.select(rows.column_names).equals(expected)
-            assert found.column("offset").to_pylist() == list(range(expected.num_rows))
-            with client.consumer("a", partitions=[partition]) as consumer:
-                assert [record.value for record in consumer] == expected.column("value").to_pylist()
-        copied = seglog.write_arrow(client, "b", seglog.read_arrow(client, "a", headers=True))
-        assert copied.records == count
-        first, second = (seglog.read_arrow(client, topic, headers=True).read_all() for topic in ("a", "b"))
-        order = [("partition", "ascending"), ("offset", "ascending")]
-        names = [name for name in first.column_names if name != "topic"]
-        assert first.sort_by(order).select(names).equals(second.sort_by(order).select(names))
+        assert seglog.write_arrow(client, "a", rows, compression="zstd", batch_bytes=5_000).records == count
+        assert seglog.write_arrow(client, "b", seglog.read_arrow(client, "a", headers=True)).records == count
+        for topic, partition in product("ab", range(2)):
+            found = seglog.read_arrow(client, topic, headers=True, partitions=[partition]).read_all()
+            assert found.select(rows.column_names).equals(rows.filter(pa.compute.field("partition") == partition))
         assert "error" not in [line["level"] for line in running.log]

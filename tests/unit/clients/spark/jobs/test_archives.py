@@ -532,29 +532,6 @@ def test_the_log_of_a_table_is_the_truth(tmp_path: Path) -> None:
         archive(PLAN, log(a_0=25), made, gone, lambda _: [])
 
 
-def test_gaps_stand_in_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Compacted(FakeReader):
-        def __init__(self, *_: Any, on_gap: Callable[[Any], None], **__: Any) -> None:
-            self.on_gap = on_gap
-
-        def read(self, r: OffsetRange) -> Iterator[pa.RecordBatch]:
-            yield from batches(r, {3, 4})
-            self.on_gap(ConsumerGap("a", 0, 3, 5, "compacted"))
-
-    monkeypatch.setattr(archiving, "RangeReader", Compacted)
-    make = ArchiveTask("localhost", Folder(tmp_path), "none", durable_only=False, accept_loss=False)
-    archive(
-        PLAN,
-        log(a_0=8),
-        Manifest("a", "id"),
-        Place(Folder(tmp_path), ParquetFiles(Folder(tmp_path))),
-        lambda ranges: [make(r) for r in ranges],
-    )
-    made = load(Folder(tmp_path))
-    assert made is not None
-    assert made.files[0].gaps == (FileGap(3, 5, "compacted"),)
-
-
 class Killed(BaseException):
     pass
 
