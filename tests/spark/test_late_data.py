@@ -65,27 +65,3 @@ def test_the_programs_and_numbers_of_the_page(
     for program in programs[2:]:
         exec(compile(program, "docs/LATE-DATA.md", "exec"), names)
     assert capsys.readouterr().out.splitlines() == [str(len(events))] * 2
-
-
-def test_what_duplicates_within_a_watermark_lose(
-    spark: "SparkSession", running: Daemon, client: Client, topic: str, tmp_path: Path
-) -> None:
-    """Of each event and the same one a hundred records later, those that are late are lost with both."""
-    events = [event for event in commit_events() if event["ts"] >= 1_704_067_200_000]
-    client.create_topic(topic, partitions=1, config={"retention.ms": -1, "segment.ms": 1 << 40})
-    with client.producer(topic, ack="os") as producer:
-        for number, event in enumerate(events):
-            for one in (event, *events[number - 100 : number - 99 if number >= 100 else 0]):
-                producer.send(None, key=one["commit"] + one["path"], timestamp=one["ts"])
-    kept = []
-    for limit, delay in ((100_000, "1 day"), (1000, "1 day"), (200, "1 day"), (1000, "30 days")):
-        reader = spark.readStream.format("seglog").options(servers=running.address, subscribe=topic)
-        frame = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger=limit).load().select("key", "timestamp")
-        once = frame.withWatermark("timestamp", delay).dropDuplicatesWithinWatermark(["key"])
-        folder = tmp_path / f"{limit} {delay}"
-        writer = once.writeStream.format("parquet").option("path", str(folder / "rows"))
-        query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-        query.awaitTermination()
-        kept += [spark.read.parquet(str(folder / "rows")).count(), query.lastProgress.stateOperators[0].numRowsTotal]
-    assert kept == [15_809, 153, 15_806, 153, 15_756, 153, 15_809, 3_371]
-    assert all(f"{number:,}" in PAGE for number in kept)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +78,6 @@ def test_records_come_back_as_they_went_in(tmp_path: Path, compression: str) -> 
     assert written.size == (tmp_path / written.path).stat().st_size
     assert find_file(store, RANGE) == written
     assert written.path == "t-1/00000000000000000100-00000000000000000160.parquet"
-
-
-def test_a_range_without_a_record_has_a_file_that_says_so(tmp_path: Path) -> None:
-    gap = ConsumerGap("t", 1, 50, 500, "compacted")
-    written = write_file(Folder(tmp_path), RANGE, [], "zstd", [gap])
-    assert (written.records, written.missing, written.gaps) == (0, 60, (FileGap(100, 160, "compacted"),))
-    assert written.min_timestamp is None
-    assert pq.read_table(tmp_path / written.path).schema.equals(SCHEMA)
-    assert first_at(Folder(tmp_path), written.path, 0) is None
 
 
 @given(st.sets(st.integers(100, 159)), st.sets(st.integers(100, 159)))
@@ -261,11 +253,18 @@ def test_a_period_of_many_records_has_several_files_in_order(tmp_path: Path) -> 
     assert [row["offset"] for row in read] == offsets
 
 
-def test_a_range_without_a_record_has_one_file_that_says_so(tmp_path: Path) -> None:
-    (written,) = write_by_period(Folder(tmp_path), "date", SPAN, [], "zstd", [ConsumerGap("t", 1, 0, 500, "expired")])
+@pytest.mark.parametrize("layout", [None, "date"])
+def test_a_range_without_a_record_has_one_file_that_says_so(tmp_path: Path, layout: Layout) -> None:
+    store, met = Folder(tmp_path), [ConsumerGap("t", 1, 0, 500, "expired")]
+    write: Callable[..., Any] = write_file if layout is None else partial(write_by_period, layout=layout)
+    made = write(store, r=SPAN, batches=[], compression="zstd", met=met)
+    (written,) = made if layout else [made]
     assert (written.records, written.missing, written.gaps) == (0, 40, (FileGap(100, 140, "expired"),))
-    assert f"date={NO_DATE}/" in written.path
-    assert find_by_period(Folder(tmp_path), SPAN) == [written]
+    assert written.min_timestamp is None
+    assert pq.ParquetFile(tmp_path / written.path).schema_arrow.equals(SCHEMA)
+    assert (find_by_period(store, SPAN) if layout else [find_file(store, SPAN)]) == [written]
+    assert layout is None or f"date={NO_DATE}/" in written.path
+    assert first_at(store, written.path, 0) is None
 
 
 def test_a_range_is_found_when_all_its_files_are_there(tmp_path: Path) -> None:

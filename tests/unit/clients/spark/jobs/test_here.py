@@ -35,49 +35,32 @@ def test_results_are_in_the_order_of_the_ranges() -> None:
     assert run(lambda r, _: [archived(r)]) == [[archived(r)] for r in RANGES]
 
 
-def test_the_first_error_is_raised_and_the_others_are_given_up() -> None:
-    begun, ended = threading.Barrier(2, timeout=60), list[str]()
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_the_first_error_or_an_interrupt_gives_up_the_others(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    begun, ended = threading.Barrier(2, timeout=60), set[str]()
 
     def task(r: OffsetRange, seen: Seen) -> list[ArchivedFile]:
-        if r.partition == 0:
+        if r.partition < 2:  # one for each thread
             begun.wait()
-            raise ZeroDivisionError
-        begun.wait()
+        if r.partition == 0:
+            return [archived(r)] if error is KeyboardInterrupt else [archived(r)] * (1 // 0)
         try:
             while True:
                 for batch in batches(r):
                     seen(batch)
-        except Exception as error:
-            ended.append(type(error).__name__)
+        except Exception as found:
+            ended.add(type(found).__name__)
             raise
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.cpu_count", lambda: 2)
-        with pytest.raises(ZeroDivisionError):
-            run(task)
-    assert ended == ["_GivenUpError"]
-
-
-def test_an_interrupt_while_it_waits_gives_all_up() -> None:
-    ended = list[int]()
-
-    def task(r: OffsetRange, seen: Seen) -> list[ArchivedFile]:
-        try:
-            while True:
-                for batch in batches(r):
-                    seen(batch)
-        finally:
-            ended.append(r.partition)
-
-    def interrupted(_: object) -> None:
+    def measured(_: object) -> None:
         raise KeyboardInterrupt
 
-    def one_is_done(r: OffsetRange, seen: Seen) -> list[ArchivedFile]:
-        return [archived(r)] if r.partition == 0 else task(r, seen)
-
-    with pytest.raises(KeyboardInterrupt):
-        run(one_is_done, interrupted)
-    assert ended
+    with pytest.raises(error):
+        run(task, measured)
+    assert ended == {"_GivenUpError"}
 
 
 def test_an_interrupt_before_all_threads_have_begun_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
