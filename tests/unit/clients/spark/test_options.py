@@ -39,19 +39,29 @@ def test_a_batch_reads_everything_and_a_stream_what_is_new_unless_told_otherwise
     assert not batch.pushdown
 
 
-def test_keys_in_lower_case_as_spark_hands_them_over_mean_the_same() -> None:
-    options = parse_read_options(
-        {"kafka.bootstrap.servers": "there:1", "subscribepattern": "a.*", "maxoffsetspertrigger": "1_000"}, "stream"
-    )
-    assert options.server == "there:1"
-    assert options.selection == SubscribePattern("a.*")
-    assert options.max_offsets_per_trigger == 1000
+ASSIGNED = Assign((TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1)))
 
 
-def test_topics_are_named_in_one_of_three_ways() -> None:
-    assert parse_read_options(BROKER | {"subscribe": " b , a,b"}, "batch").selection == Subscribe(("a", "b"))
-    assigned = parse_read_options(BROKER | {"assign": '{"b": [1, 0], "a": [2]}'}, "batch").selection
-    assert assigned == Assign((TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1)))
+@each_case(
+    ("options", "name", "value"),
+    [
+        ({"subscribe": " b , a,b"}, "selection", Subscribe(("a", "b"))),
+        ({"subscribepattern": "a.*"}, "selection", SubscribePattern("a.*")),
+        ({"assign": '{"b": [1, 0], "a": [2]}'}, "selection", ASSIGNED),
+        ({"subscribe": "a", "maxoffsetspertrigger": "1_000"}, "max_offsets_per_trigger", 1000),
+        ({"subscribe": "a", "startingTimestamp": "2019-01-01"}, "starting", AtTimes({}, 1546300800000)),
+        ({"subscribe": "a", "maxBytesPerTrigger": "64 MB"}, "max_bytes_per_trigger", 64 << 20),
+        ({"subscribe": "a", "targetTaskBytes": "1024k"}, "target_task_bytes", 1 << 20),
+        ({"subscribe": "a", "minOffsetsPerTrigger": "1", "maxTriggerDelay": "90s"}, "max_trigger_delay", 90),
+        ({"subscribe": "a"}, "group", None),
+        ({"subscribe": "a", "group": "etl"}, "group", "etl"),
+    ],
+)
+def test_what_an_option_means(options: dict[str, str], name: str, value: object) -> None:
+    """Also in lower case, as Spark hands keys over."""
+    for broker in ("servers", "kafka.bootstrap.servers"):
+        found = parse_read_options({broker: "there:1"} | options, "stream")
+        assert (found.server, getattr(found, name)) == ("there:1", value)
 
 
 def test_a_time_for_all_is_stronger_than_one_for_each_which_is_stronger_than_offsets() -> None:
@@ -68,11 +78,6 @@ def test_a_time_for_all_is_stronger_than_one_for_each_which_is_stronger_than_off
     del places["startingOffsetsByTimestamp"]
     offsets = {TopicPartition("a", 0): 5, TopicPartition("a", 1): EARLIEST}
     assert parse_read_options(READ | places, "batch").starting == AtOffsets(offsets)
-
-
-def test_a_time_can_be_written_as_people_write_it() -> None:
-    starting = parse_read_options(READ | {"startingTimestamp": "2019-01-01"}, "batch").starting
-    assert starting == AtTimes({}, 1546300800000)
 
 
 @each_case(
@@ -129,20 +134,6 @@ def test_a_time_can_be_written_as_people_write_it() -> None:
 def test_what_cannot_be_meant_is_refused_with_a_sentence(mode: Mode, options: dict[str, str], sentence: str) -> None:
     with pytest.raises(OptionError, match=re.escape(sentence)):
         parse_read_options(options, mode)
-
-
-def test_sizes_and_time_spans_have_units() -> None:
-    options = parse_read_options(
-        READ | {"maxBytesPerTrigger": "64 MB", "minOffsetsPerTrigger": "1", "maxTriggerDelay": "90s"}, "stream"
-    )
-    assert options.max_bytes_per_trigger == 64 << 20
-    assert options.max_trigger_delay == 90
-    assert parse_read_options(READ | {"targetTaskBytes": "1024k"}, "batch").target_task_bytes == 1 << 20
-
-
-def test_a_stream_may_name_a_group_for_its_progress() -> None:
-    assert parse_read_options(READ, "stream").group is None
-    assert parse_read_options(READ | {"group": "etl"}, "stream").group == "etl"
 
 
 def test_the_isolation_is_read_uncommitted_unless_one_of_two_options_says_otherwise() -> None:

@@ -26,6 +26,7 @@ from seglog_spark.tables.parquet_files import SCHEMA, write_file
 from seglog_spark.tables.periods import write_by_period
 from seglog_spark.tables.stores import Folder
 from seglog_spark.tables.targets import SMALL_FILES, Target
+from tests.archive_readers import READERS
 from tests.spark.jobs.records import DAY_US, batches, in_rows, timed
 
 BEGIN_US = int(datetime(2019, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
@@ -51,7 +52,6 @@ class Format:
 
     name: str
     target: Callable[..., Target]
-    arrow: Callable[[Path], pa.Table]
     polars: Callable[[Path], pl.LazyFrame]
     paths: Callable[[Path], list[str]]
     """The files that a query of February reads."""
@@ -62,6 +62,10 @@ class Format:
 
     def __str__(self) -> str:
         return self.name
+
+    def arrow(self, folder: Path) -> pa.Table:
+        """All of it."""
+        return READERS[self.name](folder, None)
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +100,6 @@ def _touch_iceberg(folder: Path) -> None:
 DELTA = Format(
     "delta",
     Delta,
-    lambda folder: DeltaTable(folder).to_pyarrow_table(),
     lambda folder: pl.scan_delta(str(folder)),
     _february_of_delta,
     lambda folder: DeltaTable(folder).optimize.compact(),
@@ -105,7 +108,6 @@ DELTA = Format(
 ICEBERG = Format(
     "iceberg",
     Iceberg,
-    lambda folder: iceberg(folder).scan().to_arrow(),
     lambda folder: pl.scan_iceberg(iceberg(folder)),
     _february_of_iceberg,
     _touch_iceberg,
