@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 import seglog
 from seglog.asyncio import Client, connect
-from seglog_console import guard, overview
+from seglog_console import guard, overview, records
 from seglog_console.pages import BadInputError, ForbiddenError, Templates, View, found, page, status_of
 from seglog_console.sessions import Session, Sessions
 from seglog_console.viewer import Viewer
@@ -185,6 +185,8 @@ def application(console: Console) -> Starlette:
     app = Starlette(
         routes=[
             Route("/", page("overview.html", overview.context)),
+            Route("/topics/{topic}/records", page("records.html", records.context, interval=records.INTERVAL_SECONDS)),
+            Route("/topics/{topic}/{partition}/records/{offset}", page("record.html", records.record_context)),
             Route("/enter", console.enter_by_token),
             form(console.log_in, "/login"),
             Route("/logout", console.log_out, methods=["POST"]),

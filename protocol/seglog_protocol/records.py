@@ -74,7 +74,7 @@ class RecordReader(Generic[RecordT]):
 
         Raises what ``read`` raises.
         """
-        data = _open_records(header, batch, size_limit)
+        data = record_bytes(header, batch, size_limit)
         if header.record_count * RECORD_SIZE_MIN > len(data):
             raise _corrupt(header, f"announces {header.record_count} records in {len(data)} bytes")
         self.is_finished = not header.record_count and not data
@@ -234,7 +234,7 @@ def first_record_at(
     Of other records only the length, the timestamp and the offset are read, which takes a fifth of the time. Raises as
     ``RecordReader``, for damage of these.
     """
-    data = _open_records(header, batch, size_limit)
+    data = record_bytes(header, batch, size_limit)
     base_offset, base_timestamp, last_delta = header.base_offset, header.base_timestamp, header.last_offset_delta
     append_time = header.max_timestamp if header.is_log_append_time else None
     size, position, previous_delta = len(data), 0, -1
@@ -271,7 +271,7 @@ def first_record_at(
 
 def longest_record(header: BatchHeader, batch: Buffer, *, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX) -> int:
     """The bytes of the longest record, without its length. Raises as ``RecordReader``, for damage of lengths."""
-    data = _open_records(header, batch, size_limit)
+    data = record_bytes(header, batch, size_limit)
     size, position, longest = len(data), 0, 0
     for index in range(header.record_count):
         try:
@@ -292,8 +292,8 @@ def decode_records(
     return list(iter_records(header, batch, size_limit=size_limit))
 
 
-def _open_records(header: BatchHeader, batch: Buffer, size_limit: int) -> bytes:
-    """The uncompressed record bytes of a batch, after a check of its header."""
+def record_bytes(header: BatchHeader, batch: Buffer, size_limit: int) -> bytes:
+    """The bytes of all records of a batch, uncompressed, after a check of its header. Raises as ``RecordReader``."""
     reason = why_implausible(header)
     if reason is not None:
         raise _corrupt(header, f"is not a valid batch: {reason}")

@@ -11,7 +11,7 @@ from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import BatchHeader
 from seglog_protocol.records import Record as StoredRecord
-from seglog_protocol.records import RecordReader, RecordT
+from seglog_protocol.records import RecordReader, RecordT, record_bytes
 
 GAPS_KEPT_MAX: Final = 1_000
 
@@ -42,6 +42,13 @@ class FetchedBatch:
     start_offset: int
     end_offset: int
     size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
+
+    def content(self) -> bytes:
+        """The bytes of all its records as they are stored, but uncompressed. Raises CorruptRecordError."""
+        try:
+            return record_bytes(self.header, self.data, self.size_limit)
+        except CorruptRecordError as error:
+            raise located(error, self.topic, self.partition, self.header) from error
 
     def stored(self) -> Iterator[StoredRecord]:
         """The requested records, without topic and partition, decompressed to at most ``size_limit`` bytes.

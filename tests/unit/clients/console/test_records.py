@@ -1,0 +1,187 @@
+"""Pages of records: which they show in which order, what stands where there is none, and how large they become."""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+import seglog
+from seglog.core.records import FetchedBatch
+from seglog.testing import Broker
+from seglog_console.app import Console, application
+from seglog_console.records import _rows_of_batch
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.record_batch import HEADER_SIZE, parse_header
+from tests.unit.clients.console.conftest import text_of
+from tests.unit.clients.console.test_values import HOSTILE
+
+HOUR = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def topic(client: seglog.Client) -> str:
+    """120 records of three partitions, a minute apart, in turns."""
+    client.create_topic("clicks", 3, config={"retention.ms": -1})
+    with client.producer("clicks", compression="zstd") as producer:
+        for number in range(120):
+            producer.send(f"value {number}", key=f"key {number}", partition=number % 3, timestamp=number * 60_000)
+    return "clicks"
+
+
+def offsets(page: str) -> list[str]:
+    """The offsets of a page's rows, with their partitions, in its order."""
+    return re.findall(r'<th scope="row"><a href="[^"]*">([\d:,]+)</a>', page)
+
+
+def link(page: str, name: str) -> str:
+    """The address behind the link ``name``."""
+    found = re.search(rf'<a href="([^"]*)"[^>]*>{name}</a>', page)
+    assert found is not None, f"no link {name}"
+    return found[1].replace("&amp;", "&")
+
+
+def test_the_newest_of_all_partitions_come_first_and_older_ones_follow_without_a_gap(
+    browser: TestClient, topic: str
+) -> None:
+    first = browser.get(f"/topics/{topic}/records").text
+    second = browser.get(link(first, "Older")).text
+    third = browser.get(link(second, "Older")).text
+    whole = offsets(first) + offsets(second) + offsets(third)
+    assert whole == [f"{number % 3}:{number // 3}" for number in reversed(range(120))]
+    assert ">Older<" not in third
+    assert ">Newer<" not in first
+    assert "key 119 value 119" in text_of(first)
+    assert "zstd" in text_of(first)
+    assert offsets(browser.get(link(third, "Newer")).text) == list(reversed(offsets(second)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("partition=1&at=earliest&order=newer", [f"1:{offset}" for offset in range(40)]),
+        ("partition=1&at=38", ["1:38", "1:39"]),
+        ("partition=1&at=2&order=older", ["1:1", "1:0"]),
+        ("partition=2&at=@7020000", ["2:39"]),
+        ("at=1970-01-01T01:58Z", ["1:39", "2:39"]),
+        ("at=0:39,1:40,2:40", ["0:39"]),
+    ],
+)
+def test_a_page_begins_at_an_offset_or_a_time(browser: TestClient, topic: str, asked: str, shown: list[str]) -> None:
+    assert offsets(browser.get(f"/topics/{topic}/records?{asked}").text) == shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "command"),
+    [
+        ("partition=1&at=38", "consume clicks --partition=1 --from 38 --count 2 --offsets --keys --headers"),
+        ("at=1970-01-01T01:58Z", "consume clicks --from 1970-01-01T01:58Z --count 2 --offsets"),
+        ("partition=1&isolation=read_committed", "--isolation=read_committed --from 0 --count 40"),
+        ("at=0:39,1:40,2:40", "consume clicks --from @7020000 --until @7020001"),
+        ("follow=1", "consume clicks --follow"),
+    ],
+)
+def test_a_page_has_the_command_that_prints_the_same(browser: TestClient, topic: str, asked: str, command: str) -> None:
+    assert command in text_of(browser.get(f"/topics/{topic}/records?{asked}").text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "said"),
+    [
+        ("at=nonsense", 400, "neither an offset nor a time"),
+        ("as=pdf", 400, "it is one of auto, json"),
+        ("isolation=no", 400, "it is one of read_uncommitted"),
+        ("partition=9", 404, "clicks has 3 partitions"),
+        ("partition=0&at=99", 200, "Offset 99 is not written yet: clicks-0 has offsets 0 to 39."),
+    ],
+)
+def test_what_there_is_not_is_said(browser: TestClient, topic: str, asked: str, status: int, said: str) -> None:
+    answer = browser.get(f"/topics/{topic}/records?{asked}")
+    assert answer.status_code == status
+    assert said in text_of(answer.text)
+
+
+def test_a_record_has_a_page_of_its_own_beside_its_neighbours(browser: TestClient, topic: str) -> None:
+    page = browser.get(f"/topics/{topic}/1/records/5").text
+    for said in ("value 16", "key 16", "1970-01-01T00:16:00.000Z", "zstd", "--partition=1 --from 5 --count 1"):
+        assert said in text_of(page)
+    assert (link(page, "4"), link(page, "6")) == ("4", "6")
+    assert "clicks-1 has offsets 0 to 39" in text_of(browser.get(f"/topics/{topic}/1/records/40").text)
+
+
+def test_hostile_records_are_text_in_small_pages(browser: TestClient, client: seglog.Client) -> None:
+    client.create_topic("strange", config={"max.message.bytes": 20_000_000})
+    with client.producer("strange", compression="zstd", batch_bytes=11_000_000) as producer:
+        for name, content in HOSTILE.items():
+            producer.send(content, key=content[:10_000], headers=[(f"<b>{name}", content[:5000])] * 1000)
+        for _ in range(60):
+            producer.send(HOSTILE["quotes"][:50_000], key=b"<" * 900, headers=[("&" * 300, b'"' * 300)] * 9)
+    everything = "/topics/strange/records?at=earliest&order=newer"
+    pages = [browser.get(f"{everything}&as={kind}") for kind in ("auto", "json", "text", "hex", "msgpack")]
+    pages += [browser.get("/topics/strange/records")]
+    pages += [browser.get(f"/topics/strange/0/records/{offset}") for offset in range(len(HOSTILE) + 1)]
+    for page in pages:
+        assert page.status_code == 200
+        assert len(page.content) <= 100_000
+        assert "<script>alert" not in page.text
+        assert "<b>" not in page.text
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", page.text)
+    assert len(offsets(pages[5].text)) == 50
+
+
+def test_tombstones_markers_and_aborted_records_are_named(browser: TestClient, client: seglog.Client) -> None:
+    client.create_topic("paid")
+    with client.producer("paid") as producer:
+        producer.send(None, key=b"gone")
+    with client.transaction("kept") as txn:
+        txn.send("paid", "kept")
+    with suppress(ZeroDivisionError), client.transaction("aborted") as txn:
+        txn.send("paid", "aborted").result()
+        raise ZeroDivisionError
+    page = text_of(browser.get("/topics/paid/records?at=0").text)
+    assert "gone tombstone" in page
+    assert re.search(r"kept .* transaction 0:2 no record: COMMIT of a transaction of producer \d+ 0:3 .* aborted", page)
+    assert re.search(r"0:4 no record: ABORT of a transaction of producer \d+", page)
+    page = text_of(browser.get("/topics/paid/records?at=0&isolation=read_committed").text)
+    assert re.search(r"0:3 no record: records of a transaction of producer \d+ that was aborted 0:4 no record", page)
+
+
+def test_offsets_that_compaction_has_emptied_are_named() -> None:
+    data = encode_batch([(0, b"k", b"1", ()), (0, b"k", b"2", ())])
+    header = parse_header(data)._replace(base_offset=10, last_offset_delta=5)
+    rows = list(_rows_of_batch(FetchedBatch("t", 0, header, memoryview(data), 10, 16), []))
+    assert [(row.offset, row.end, row.why) for row in rows] == [(10, 11, ""), (11, 12, ""), (12, 16, "compacted")]
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Iterator[Broker]:
+    """The second of three batches has a bit that is wrong."""
+    with Broker(directory=tmp_path) as broker:
+        broker.create_topic("t")
+        with seglog.connect(broker.address) as client:
+            for value in ("one", "two", "three"):
+                with client.producer("t") as producer:
+                    producer.send(value)
+        log = tmp_path / "t-0" / f"{0:020}.log"
+        content = bytearray(log.read_bytes())
+        content[parse_header(bytes(content)).size + HEADER_SIZE] ^= 1
+        log.write_bytes(content)
+        yield broker
+
+
+def test_damage_says_what_cannot_be_read_and_what_is_behind_it_is_shown(damaged: Broker) -> None:
+    with TestClient(application(Console(damaged.address, has_token=False)), base_url="http://localhost") as browser:
+        page = browser.get("/topics/t/records?at=0").text
+        assert offsets(page) == ["0:0", "0:2"]
+        assert "0:1 offsets 1 to 1 are damaged on disk" in text_of(page)
+        assert "seglogd check" in page
+        assert "readers go on at offset 2" in text_of(browser.get("/topics/t/0/records/1").text)
+
+
+def test_a_topic_that_is_followed_streams_its_newest_records(browser: TestClient, topic: str) -> None:
+    page = browser.get(f"/topics/{topic}/records?follow=1").text
+    live = page.partition("<div data-live>")[2].partition('</div>\n<p class="trouble"')[0]
+    assert offsets(live)[:2] == ["2:39", "1:39"]
+    assert "<div data-live></div>" in browser.get(f"/topics/{topic}/records").text
