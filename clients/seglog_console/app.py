@@ -17,7 +17,8 @@ from starlette.staticfiles import StaticFiles
 
 import seglog
 from seglog.asyncio import Client, connect
-from seglog_console import guard, overview, records
+from seglog.cli.pictures.svg import picture_style
+from seglog_console import guard, overview, records, seek, segment, topic, topics
 from seglog_console.pages import BadInputError, ForbiddenError, Templates, View, found, page, status_of
 from seglog_console.sessions import Session, Sessions
 from seglog_console.viewer import Viewer
@@ -187,6 +188,11 @@ def application(console: Console) -> Starlette:
             Route("/", page("overview.html", overview.context)),
             Route("/topics/{topic}/records", page("records.html", records.context, interval=records.INTERVAL_SECONDS)),
             Route("/topics/{topic}/{partition}/records/{offset}", page("record.html", records.record_context)),
+            Route("/topics", page("topics.html", topics.context, interval=topics.INTERVAL_SECONDS)),
+            Route("/topics/{topic}", page("topic.html", topic.context)),
+            Route("/topics/{topic}/{partition}/segments/{base}", page("segment.html", segment.context)),
+            Route("/topics/{topic}/{partition}/seek", page("seek.html", seek.context)),
+            Route("/pictures.css", _pictures_style),
             Route("/enter", console.enter_by_token),
             form(console.log_in, "/login"),
             Route("/logout", console.log_out, methods=["POST"]),
@@ -200,6 +206,12 @@ def application(console: Console) -> Starlette:
     )
     app.state.console = console
     return app
+
+
+async def _pictures_style(_: Request) -> Response:
+    """The style of pictures, which are made by other modules than pages are."""
+    headers = {"cache-control": f"max-age={_DAY_SECONDS}"}
+    return Response(picture_style(), media_type="text/css", headers=headers)
 
 
 class _Static(StaticFiles):

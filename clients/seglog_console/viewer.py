@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Final, TypeVar
 
 from seglog.asyncio import Client
 from seglog.cli.overview.readings import Numbers, Reading
@@ -13,7 +13,22 @@ READING_SECONDS: Final = 2.0
 """Time between two readings, however many pages ask."""
 SHARE: Final = 0.05
 """The most of the time that the broker is asked in: with very many partitions it is asked less often."""
+AT_ONCE: Final = 4
+"""Requests of one page under way together."""
+KEPT_MAX: Final = 200
+"""Answers that are kept for other pages; the one that was asked for longest ago makes room."""
 _ALWAYS: Final = ("seglog_start_time_seconds", "seglog_problems")
+
+T = TypeVar("T")
+
+
+class _Answer:
+    """The last answer to one question; ``due`` is when it is asked again, seconds of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.asking = asyncio.Lock()
+        self.due = 0.0
+        self.value: Any = None
 
 
 class Viewer:
@@ -27,6 +42,7 @@ class Viewer:
         self._before: Reading | None = None
         self._due = 0.0
         self._names: dict[str, None] = dict.fromkeys(_ALWAYS)
+        self._answers: dict[Hashable, _Answer] = {}
 
     @classmethod
     async def opened(cls, tasks: asyncio.TaskGroup, connect: Callable[[], Client]) -> "Viewer":
@@ -70,3 +86,32 @@ class Viewer:
                 took = reading.at - began
                 self._due = began + max(READING_SECONDS, took / SHARE)
             return self._now, Numbers(self._now, self._before)
+
+    async def shared(
+        self, question: Hashable, ask: Callable[[], Awaitable[T]], *, seconds: float = READING_SECONDS
+    ) -> T:
+        """The result of ``ask``, which is called at most each ``seconds`` for all pages that have the same question.
+
+        What takes long is asked less often: SHARE holds for each question. Raises what ``ask`` raises, to each page.
+        """
+        answer = self._answers.pop(question, None) or _Answer()
+        self._answers[question] = answer
+        while len(self._answers) > KEPT_MAX:
+            del self._answers[next(iter(self._answers))]
+        async with answer.asking:
+            if (began := time.monotonic()) >= answer.due:
+                answer.value = await ask()
+                answer.due = began + max(seconds, (time.monotonic() - began) / SHARE)
+            value: T = answer.value
+            return value
+
+
+async def several(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """The results of calls, AT_ONCE of them under way at a time: requests share one connection with other pages."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(call: Callable[[], Awaitable[T]]) -> T:
+        async with room:
+            return await call()
+
+    return await asyncio.gather(*map(one, calls))

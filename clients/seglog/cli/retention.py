@@ -45,9 +45,9 @@ def kept(explained: PartitionExplanation) -> Kept:
         younger = max(0, setting(log, "segment.ms") or 0)
         least, most = retention, retention + younger + log.check_interval_ms + delay
     sentence = (
-        f"The first record of a segment is kept {_from_to(least, most)}. Configured are {duration_of(retention)}; its "
-        f"segment goes as a whole, with its newest record, up to {duration_of(younger)} younger; a check comes "
-        f"every {duration_of(log.check_interval_ms)}; files go {duration_of(delay)} later."
+        f"The first record of a segment is kept {_from_to(least, most)}; configured: {duration_of(retention)}. Its "
+        f"segment goes as a whole, with its newest record, up to {_short(younger)} younger; a check comes every "
+        f"{duration_of(log.check_interval_ms)}; files go {duration_of(delay)} later."
     )
     sooner = f" It goes sooner, if {size:,} bytes are behind it before." if behind else ""
     return Kept(retention, least, most, _from_to(least, most), sentence + sooner)
@@ -73,3 +73,7 @@ def _from_to(least: int, most: int) -> str:
         return near
     number, _, unit = near.partition(" ")
     return f"{number} to {far}" if far.split(" ")[1:] == [unit] else f"{near} to {far}"
+
+
+def _short(milliseconds: int) -> str:
+    return duration_of(milliseconds) if milliseconds >= 1000 else "1 s"

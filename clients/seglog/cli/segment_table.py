@@ -28,6 +28,11 @@ def lines_of(explained: PartitionExplanation, zone: tzinfo | None, width: int) -
     yield from _Table(explained, zone, max(width, _WIDTH_MIN)).lines()
 
 
+def facts_of(segment: ExplainedSegment, log: ExplainSegmentsReply, zone: tzinfo | None) -> Iterator[tuple[str, str]]:
+    """The lines below the row of a segment, as labels ("": that of the one before) and sentences."""
+    yield from _Table(PartitionExplanation(log, [segment]), zone, _WIDTH_MIN).details(segment)
+
+
 class _Table:
     def __init__(self, explained: PartitionExplanation, zone: tzinfo | None, width: int) -> None:
         self._partition = explained.partition
@@ -47,7 +52,7 @@ class _Table:
         yield rows[0]
         for row, segment in zip(rows[1:], self._segments, strict=True):
             yield row
-            yield from labelled(self._details(segment), indent=4, width=self._width)
+            yield from labelled(self.details(segment), indent=4, width=self._width)
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         """What holds for the partition, each with its label."""
@@ -94,7 +99,8 @@ class _Table:
             log = f"after {count_of(segment.bytes_to_come, 'byte')}"
         return segment.base_offset, segment.next_offset, segment.size, segment.state, log, disk
 
-    def _details(self, segment: ExplainedSegment) -> Iterator[tuple[str, str]]:
+    def details(self, segment: ExplainedSegment) -> Iterator[tuple[str, str]]:
+        """All else that is said of a segment, each with its label."""
         if segment.largest_timestamp is not None:
             first = segment.largest_timestamp if segment.first_timestamp is None else segment.first_timestamp
             yield "records", self._span(first, segment.largest_timestamp)

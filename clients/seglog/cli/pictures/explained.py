@@ -33,7 +33,7 @@ def segments_picture(
     ``link`` gives the address of more about a segment, by its base offset.
     """
     log = explained.partition
-    shown, hidden = _chosen(explained.segments, max(2, rows))
+    shown, hidden = chosen(explained.segments, max(2, rows))
     lives = [life_of(segment, log) for segment in shown]
     times = [moment for life in lives for moment in life.times]
     scale = TimeScale([*times, log.next_check_ms], now=log.now_ms, zone=zone)
@@ -54,10 +54,10 @@ def segments_picture(
     return Picture(printable(title_of(log)), tuple(_facts(log, zone)), (strip,))
 
 
-def _chosen(
+def chosen(
     segments: Sequence[ExplainedSegment], rows: int
 ) -> tuple[Sequence[ExplainedSegment], Sequence[ExplainedSegment]]:
-    """The segments that are shown, and those between them that are not."""
+    """At most ``rows`` segments that are shown, and those between them that are not."""
     if len(segments) <= rows:
         return segments, []
     last = rows // 2

@@ -21,8 +21,9 @@ LANES_MAX: Final = 25
 READERS_MAX: Final = 8
 """Groups that are drawn, those that are furthest behind."""
 _SEGMENTS_MAX: Final = 40
-_SPANS_MAX: Final = 300
-"""Segments of all lanes together: a page has 100 kB."""
+_SPANS_MAX: Final = 240
+_PINS_MAX: Final = 120
+"""Segments and groups' places of all lanes together: a page has 100 kB."""
 _PROBLEMS_MAX: Final = 5
 _HIGHEST: Final = 0.56
 """Of the height of a lane; pins of groups stand out."""
@@ -50,7 +51,7 @@ def lanes_picture(
         time for lane in drawn for life in (*lane.older, *lane.lives) for time in (life.first, life.newest) if time
     ]
     scale = TimeScale(times if frontier is None else [*times, frontier], now=now, zone=zone)
-    letters = _letters(groups)
+    letters = _letters(groups, min(READERS_MAX, _PINS_MAX // max(1, len(lanes))))
     largest = max((life.segment.size for lane in drawn for life in lane.lives), default=0)
     rows = [
         _row(lane, explained, scale, largest, letters, groups, link)
@@ -123,7 +124,7 @@ def _row(
         for lag in lags
         if lag.partition == log.partition
     )
-    places = apart([(at, at) for at, _, _ in pins], _PIN)
+    places = apart([(max(0.0, at - _PIN / 2),) * 2 for at, _, _ in pins], _PIN)
     marks = [
         *_wrong(lane, spans),
         *(
@@ -208,10 +209,10 @@ def apart(places: Sequence[Sequence[float]], least: float) -> list[tuple[float, 
 # --- Groups -----------------------------------------------------------------------------------------------------------
 
 
-def _letters(groups: Mapping[str, Sequence[PartitionLag]]) -> dict[str, str]:
+def _letters(groups: Mapping[str, Sequence[PartitionLag]], most: int) -> dict[str, str]:
     """Of those that are furthest behind."""
     order = sorted(groups, key=lambda name: (-sum(lag.records for lag in groups[name]), name))
-    return {name: chr(ord("A") + number) for number, name in enumerate(order[:READERS_MAX])}
+    return {name: chr(ord("A") + number) for number, name in enumerate(order[:most])}
 
 
 def _time(lag: PartitionLag) -> int:

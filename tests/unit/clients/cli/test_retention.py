@@ -15,12 +15,14 @@ NOW = 1_700_000_000_000
 def segment(first: int, newest: int, state: str = "closed", *, retention: int = 10, check: int = 5) -> ExplainedSegment:
     """A segment with records of minutes ``first`` to ``newest``, whose files go a minute after it left the log."""
     leaves = NOW + (newest + retention) * MINUTE
-    times = (leaves, leaves + check * MINUTE, leaves + MINUTE, leaves + (check + 1) * MINUTE)
     return ExplainedSegment(
         *(0, 16, 16_384, state, ""),
         first_timestamp=NOW + first * MINUTE,
         largest_timestamp=NOW + newest * MINUTE,
-        **dict(zip(("leaves_from_ms", "leaves_by_ms", "gone_from_ms", "gone_by_ms"), times, strict=True)),
+        leaves_from_ms=leaves,
+        leaves_by_ms=leaves + check * MINUTE,
+        gone_from_ms=leaves + MINUTE,
+        gone_by_ms=leaves + (check + 1) * MINUTE,
     )
 
 
@@ -39,8 +41,8 @@ def test_the_first_record_of_a_segment_waits_for_the_newest_one_a_check_and_its_
     found = kept(explained(segment(0, 7)))
     assert found[:4] == (10 * MINUTE, 17 * MINUTE, 23 * MINUTE, "17 to 23 min")
     assert found.sentence == (
-        "The first record of a segment is kept 17 to 23 min. Configured are 10 min; its segment goes as a whole, with "
-        "its newest record, up to 7 min younger; a check comes every 5 min; files go 1 min later."
+        "The first record of a segment is kept 17 to 23 min; configured: 10 min. Its segment goes as a whole, with its "
+        "newest record, up to 7 min younger; a check comes every 5 min; files go 1 min later."
     )
 
 

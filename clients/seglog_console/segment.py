@@ -1,0 +1,198 @@
+"""One segment drawn: its index, its batches, how dense records lie, and their times; samples where it is large."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from starlette.exceptions import HTTPException
+
+from seglog.asyncio import raw
+from seglog.cli.pictures.density import Batch, Entry, density_picture
+from seglog.cli.segment_table import facts_of
+from seglog.core.conversations import ask
+from seglog.core.errors import count_of
+from seglog_console.pages import View
+from seglog_console.topic import address_of, drawn
+from seglog_console.viewer import several
+from seglog_protocol import messages
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, SeglogError
+from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header
+
+WHOLE_BYTES_MAX: Final = 4 << 20
+"""Of a segment that is fetched as a whole."""
+PLACES: Final = 48
+"""Samples of a segment: seeks, whose answers name an entry of the index and a batch."""
+SAMPLED_BYTES_MAX: Final = 8 << 20
+"""Of batches that are fetched for their codecs and times, all together."""
+SECONDS: Final = 10.0
+"""The most that samples take; the page has those that came."""
+KEPT_SECONDS: Final = 30.0
+_STRIDE: Final = 4
+"""Places are looked at in so many rounds, so that what was seen lies evenly, wherever they end."""
+_CODECS: Final = {codec.value: codec.name.lower() for codec in Codec}
+_SEGMENTS: Final = 20
+"""Of one request that looks for one: those that wait to be deleted come first."""
+
+
+class Samples(NamedTuple):
+    """Samples of a segment, and sentences about how they came."""
+
+    batches: Sequence[Batch]
+    entries: Sequence[Entry]
+    facts: Sequence[str]
+
+
+async def context(view: View) -> dict[str, Any]:
+    """The segment that begins at ``base``."""
+    topic, number, base = view.request.path_params["topic"], view.number("partition", 0), view.number("base", 0)
+    log, segment = await _find(view, topic, number, base)
+    samples = Samples((), (), ())
+    if segment.state != "deleted":
+        samples = await view.session.viewer.shared(
+            ("segment", topic, number, base, segment.next_offset),
+            lambda: _sample(view, log, segment),
+            seconds=KEPT_SECONDS,
+        )
+    title = f"{topic}-{number}, segment {base:,}: {count_of(segment.size, 'byte')}"
+    picture = None
+    if samples.batches:
+        picture = density_picture(title, segment.size, samples.batches, samples.entries, samples.facts, view.zone)
+    return {
+        "topic": topic,
+        "number": number,
+        "base": base,
+        "address": address_of(topic),
+        "segment": segment,
+        "details": list(facts_of(segment, log, view.zone)),
+        "samples": samples,
+        "picture": None if picture is None else drawn(picture),
+    }
+
+
+async def _find(
+    view: View, topic: str, number: int, base: int
+) -> tuple[messages.ExplainSegmentsReply, messages.ExplainedSegment]:
+    request = messages.ExplainSegmentsRequest(topic, number, after=base - 1 if base else None, limit=_SEGMENTS)
+    reply, payload = await view.client.converse(ask(request, messages.ExplainSegmentsReply, is_repeatable=True))
+    found = [segment for segment in messages.decode_segments(payload) if segment.base_offset == base]
+    if not found:
+        raise HTTPException(
+            404, f"{topic}-{number} has no segment that begins at offset {base:,} now: it has left, or was replaced"
+        )
+    return reply, next((segment for segment in found if segment.state != "deleted"), found[0])
+
+
+# --- Samples ----------------------------------------------------------------------------------------------------------
+
+
+async def _sample(view: View, log: messages.ExplainSegmentsReply, segment: messages.ExplainedSegment) -> Samples:
+    first = max(segment.base_offset, log.earliest)
+    count = segment.next_offset - first
+    if count <= 0:
+        return Samples((), (), ("none of its records can be read",))
+    offsets = sorted({first + count * place // PLACES for place in range(PLACES)})
+    sought: list[messages.ExplainReply] = []
+    headers: dict[int, BatchHeader] = {}
+    is_whole = segment.size <= WHOLE_BYTES_MAX
+    room = 0 if is_whole else SAMPLED_BYTES_MAX
+
+    async def look(offset: int) -> None:
+        nonlocal room
+        try:
+            reply = await view.client.explain.seek(log.topic, log.partition, offset)
+            if reply.segment == segment.base_offset and reply.position is not None and reply.base_offset is not None:
+                sought.append(reply)
+                if reply.batch_size <= room:
+                    room -= reply.batch_size
+                    headers[reply.position] = await _header(view, log, offset)
+        except (CorruptRecordError, OffsetOutOfRangeError):
+            pass  # this place shows nothing
+
+    facts = []
+    try:
+        async with asyncio.timeout(SECONDS):
+            await several([partial(look, offset) for begin in range(_STRIDE) for offset in offsets[begin::_STRIDE]])
+    except TimeoutError:
+        facts.append(f"after {SECONDS:g} s {len(sought)} of {len(offsets)} places had answered")
+    sought.sort(key=lambda reply: reply.position or 0)
+    entries = {
+        Entry(lookup.key, lookup.value)
+        for reply in sought
+        for lookup in reply.lookups
+        if lookup.index == "offset" and lookup.key is not None and lookup.value is not None
+    }
+    said = next((lookup.entries for reply in sought for lookup in reply.lookups if lookup.index == "offset"), 0)
+    facts.append(
+        f"{len(entries):,} of {count_of(said, 'entry', many='entries')} of its index, to which {len(offsets)} seeks led"
+    )
+    if is_whole and sought:
+        batches, trouble = await _all(view, log, segment, first, sought[0].position or 0)
+        facts.insert(0, f"all of its {count_of(len(batches), 'batch', many='batches')}")
+        facts += trouble
+    else:
+        batches = _between(sought, headers)
+        facts.insert(0, f"sampled at {len(offsets)} places: {count_of(len(batches), 'batch', many='batches')}")
+    return Samples(batches, sorted(entries), facts)
+
+
+async def _header(view: View, log: messages.ExplainSegmentsReply, offset: int) -> BatchHeader:
+    """The header of the batch with an offset. Raises OffsetOutOfRangeError and CorruptRecordError."""
+    place = messages.FetchPartition(log.topic, log.partition, offset=offset, max_bytes=1)
+    request = messages.FetchRequest([place], max_bytes=1, max_wait_ms=0)
+    reply, payload = await view.client.converse(ask(request, messages.FetchReply, is_repeatable=True))
+    if (error := reply.partitions[0].error) is not None:
+        raise error
+    if len(payload) < HEADER_SIZE:
+        raise CorruptRecordError("there is no whole batch here", start_offset=offset)
+    return parse_header(payload)
+
+
+def _between(sought: Sequence[messages.ExplainReply], headers: dict[int, BatchHeader]) -> list[Batch]:
+    """A batch for each position that seeks found; of one that was not fetched the codec is not known."""
+    found: dict[int, Batch] = {}
+    for reply in sought:
+        if reply.position is None or reply.base_offset is None or reply.last_offset is None:
+            continue
+        header = headers.get(reply.position)
+        found[reply.position] = Batch(
+            reply.position,
+            reply.batch_size,
+            reply.base_offset,
+            reply.last_offset + 1,
+            reply.last_offset + 1 - reply.base_offset if header is None else header.record_count,
+            reply.record_timestamp if header is None else header.max_timestamp,
+            "" if header is None else _CODECS.get(header.codec_id, "unknown"),
+        )
+    return list(found.values())
+
+
+async def _all(
+    view: View,
+    log: messages.ExplainSegmentsReply,
+    segment: messages.ExplainedSegment,
+    first: int,
+    position: int,
+) -> tuple[list[Batch], list[str]]:
+    """Every batch from offset ``first`` on, which lies at ``position``, and what kept us from reading more."""
+    batches: list[Batch] = []
+    try:
+        async with raw.fetch(view.client, log.topic, log.partition, first, segment.next_offset) as fetched:
+            async for batch in fetched:
+                header = batch.header
+                batches.append(
+                    Batch(
+                        position,
+                        header.size,
+                        header.base_offset,
+                        header.next_offset,
+                        header.record_count,
+                        header.max_timestamp,
+                        header.codec.name.lower(),
+                    )
+                )
+                position += header.size
+    except SeglogError as error:
+        return batches, [f"reading ends here: {error.message}"]
+    return batches, []
