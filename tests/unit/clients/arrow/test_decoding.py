@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seglog.arrow import decoding
 from seglog.arrow.decoding import LOCKSTEP_MIN, DecodedRecords, decode_headers
-from seglog.arrow.schema import HEADERS, SCHEMA, schema_of
+from seglog.arrow.schema import SCHEMA, schema_of
 from seglog_protocol import record_columns
 from seglog_protocol.batch_builder import compacted_batch, encode_batch
 from seglog_protocol.batch_columns import read_batches
@@ -171,16 +171,6 @@ def test_append_time_is_the_time_of_every_record_and_named_as_its_kind() -> None
     (part,) = decode(bytes(batch) + created, "t", 4, schema_of(["timestampType", "timestamp"]))
     assert part.table.column("timestamp").cast(pa.int64()).to_pylist() == [5_000_000, 5_000_000, 1_000_000, None]
     assert part.table.column("timestampType").to_pylist() == [1, 1, 0, 0]
-
-
-def test_a_record_without_headers_has_null_as_in_sparks_source() -> None:
-    records = [(0, None, b"a", ()), (0, None, b"b", [("h", None), ("h", b"")])]
-    (part,) = decode(encode_batch(records), "t", 4, schema_of(["headers"]))
-    assert part.table.schema.field("headers").equals(HEADERS)
-    assert part.table.column("headers").to_pylist() == [
-        None,
-        [{"key": "h", "value": None}, {"key": "h", "value": b""}],
-    ]
 
 
 @each_case("codec", [codec for codec in Codec if codec is not Codec.NONE])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import seglog
 from seglog.arrow import ArrowReader, reading
 from seglog.arrow.reading import one_buffer, pieces
-from seglog.arrow.schema import SCHEMA, schema_of
+from seglog.arrow.schema import SCHEMA
 from seglog.core.records import FetchedBatch
 from seglog_protocol.batch_builder import compacted_batch, encode_batch
 from seglog_protocol.batch_columns import BatchColumns, read_batches
@@ -30,7 +30,6 @@ from seglog_protocol.record_batch import CRC_POSITION, parse_header, rewrite_off
 from seglog_protocol.records import decode_records
 from seglog_protocol.segment_files import LOG_SUFFIX, segment_file_name
 from tests.support import each_case, examples
-from tests.unit.clients.arrow.tables import records_of
 from tests.unit.clients.fake_broker import FakeBroker, fake_broker
 
 
@@ -112,16 +111,6 @@ def test_values_that_do_not_fit_are_named_or_null(broker: FakeBroker) -> None:
     assert seglog.read_arrow(broker.address, "t", columns=["offset"], decode="json", **place).read_all().num_rows == 5
 
 
-def test_a_topic_is_a_table_with_the_columns_of_sparks_source(broker: FakeBroker) -> None:
-    with seglog.connect(broker.address) as client:
-        table = seglog.read_arrow(client, "t").read_all()
-        assert table.schema == SCHEMA
-        whole = seglog.read_arrow(client, "t", headers=True).read_all()
-        assert whole.schema == schema_of(headers=True)
-        for partition, log in enumerate(broker.logs["t"]):
-            assert records_of(whole.filter(pa.compute.field("partition") == partition)) == log.records()
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -167,12 +156,10 @@ def test_it_can_stand_for_a_reader_of_pyarrow(broker: FakeBroker) -> None:
         assert pa.RecordBatchReader.from_stream(seglog.read_arrow(client, "t")).read_all() == expected
         assert seglog.read_arrow(client, "t").to_reader().read_all() == expected
         reader = seglog.read_arrow(client, "t")
-        assert reader.schema == expected.schema
+        assert reader.schema == expected.schema == SCHEMA
         assert pa.Table.from_batches([reader.read_next_batch(), *reader]) == expected
         with pytest.raises(StopIteration):
             reader.read_next_batch()
-        with pytest.raises(seglog.ClientClosedError, match="at its end"):
-            reader.read_all()
 
 
 def test_what_was_asked_for_wrongly_is_refused_before_anything_is_read(broker: FakeBroker) -> None:

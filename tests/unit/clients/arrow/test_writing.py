@@ -80,14 +80,6 @@ def test_an_empty_table_is_written_in_no_time(broker: FakeBroker) -> None:
     assert not any(isinstance(request, AppendRequest) for request in broker.requests)
 
 
-def test_with_ack_none_offsets_are_not_known(broker: FakeBroker) -> None:
-    written = seglog.write_arrow(broker.address, "t", table(100), ack="none")
-    assert {(one.first_offset, one.last_offset) for one in written.partitions.values()} == {(-1, -1)}
-    assert written.records == 100
-    with broker.changed:
-        assert broker.changed.wait_for(lambda: sum(map(len, values(broker))) == 100, 30)
-
-
 def test_columns_and_options_are_refused_before_anything_is_sent(broker: FakeBroker) -> None:
     with pytest.raises(ValueError, match="no 'vaule'"):
         seglog.write_arrow(broker.address, "t", pa.table({"vaule": ["v"]}))
@@ -140,11 +132,13 @@ def script(broker: FakeBroker, *answers: Answer | None) -> None:
     broker.script = answer
 
 
-@pytest.mark.parametrize("options", [{"idempotent": False}, {"ack": "none"}])
+@pytest.mark.parametrize(("options", "offset"), [({"idempotent": False}, 0), ({"ack": "none"}, -1)])
 def test_it_is_not_idempotent_where_that_was_not_asked_for_or_means_nothing(
-    broker: FakeBroker, options: dict[str, Any]
+    broker: FakeBroker, options: dict[str, Any], offset: int
 ) -> None:
-    seglog.write_arrow(broker.address, "t", table(10), **options)
+    """Without acks offsets are not known either."""
+    written = seglog.write_arrow(broker.address, "t", table(10), **options)
+    assert ({each.first_offset for each in written.partitions.values()}, written.records) == ({offset}, 10)
     with broker.changed:
         assert broker.changed.wait_for(lambda: sum(map(len, values(broker))) == 10, 30)
     assert {parse_header(batch).producer_id for log in broker.logs["t"] for batch in log.batches} == {-1}

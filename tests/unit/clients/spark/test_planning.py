@@ -89,14 +89,21 @@ def test_an_offset_behind_some_bytes_has_no_more_than_these_before_it(
     assert behind == end or bytes_between(found, start, behind) <= limit + len(found)
 
 
-def test_a_batch_reads_from_the_earliest_to_the_latest() -> None:
-    there = FakeLog({A0: 30, tp("a-1"): 5, tp("b-0"): 9}, {A0: 10, tp("a-1"): 5})
-    assert plan_batch(there, batch_options(), ALL) == [OffsetRange("a", 0, 10, 30)]
-
-
-def test_more_tasks_than_partitions_are_made_in_proportion_to_their_sizes() -> None:
-    tasks = plan_batch(log(a_0=30, a_1=10), batch_options(minPartitions="4"), ALL)
-    assert [(task.partition, task.size) for task in tasks] == [(0, 10), (0, 10), (0, 10), (1, 10)]
+@each_case(
+    ("options", "ranges"),
+    [
+        ({}, [(0, 10, 30), (1, 0, 10)]),
+        ({"minPartitions": "3"}, [(0, 10, 20), (0, 20, 30), (1, 0, 10)]),
+        ({"startingTimestamp": "4001", "endingTimestamp": "20000"}, [(0, 10, 20), (1, 5, 10)]),
+        ({"subscribe": "", "assign": '{"a": [1]}'}, [(1, 0, 10)]),
+    ],
+)
+def test_a_batch_reads_what_is_there_between_its_ends(
+    options: dict[str, str], ranges: list[tuple[int, int, int]]
+) -> None:
+    there = FakeLog({A0: 30, A1: 10, tp("b-0"): 9}, {A0: 10})
+    chosen = {name: text for name, text in ({"servers": "localhost", "subscribe": "a"} | options).items() if text}
+    assert plan_batch(there, parse_read_options(chosen, "batch"), ALL) == [OffsetRange("a", *r) for r in ranges]
 
 
 def test_a_place_has_to_name_every_partition_and_no_other() -> None:
@@ -111,12 +118,6 @@ def test_a_place_has_to_name_every_partition_and_no_other() -> None:
         plan_batch(there, batch_options(startingOffsetsByTimestamp='{"a": {"0": 1}}'), ALL)
     exact = batch_options(startingOffsets='{"a": {"0": 3, "1": -2}}', endingOffsets='{"a": {"0": -1, "1": 4}}')
     assert plan_batch(there, exact, ALL) == [OffsetRange("a", 0, 3, 30), OffsetRange("a", 1, 0, 4)]
-
-
-def test_times_lead_to_the_first_record_at_or_after_them() -> None:
-    there = log(a_0=30, a_1=10)
-    options = batch_options(startingTimestamp="4001", endingTimestamp="20000")
-    assert plan_batch(there, options, ALL) == [OffsetRange("a", 0, 5, 20), OffsetRange("a", 1, 5, 10)]
 
 
 def test_a_start_behind_every_record_is_an_error_unless_the_strategy_says_latest() -> None:
@@ -150,11 +151,6 @@ def test_what_is_not_there_any_more_is_an_error_or_left_out(start: int, end: int
             plan_batch(there, options, ALL)
     accepting = replace(options, fail_on_data_loss=False)
     assert plan_batch(there, accepting, ALL) == ([] if left is None else [OffsetRange("a", 0, *left)])
-
-
-def test_assigned_partitions_are_read_and_no_others() -> None:
-    options = parse_read_options({"servers": "localhost", "assign": '{"a": [1]}'}, "batch")
-    assert plan_batch(log(a_0=30, a_1=10), options, ALL) == [OffsetRange("a", 1, 0, 10)]
 
 
 # --- Filters ----------------------------------------------------------------------------------------------------------

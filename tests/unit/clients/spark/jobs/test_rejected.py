@@ -90,6 +90,8 @@ def check(folder: Path, end: int) -> None:
     fitting = [offset for offset in range(end) if offset % 10 not in {3, 5} and offset != COMPACTED]
     assert [row["offset"] for row in rows] == fitting
     assert [row["value"] for row in rows] == [None if n % 10 == 7 else {"id": n} for n in fitting]
+    (first, *_) = ds.dataset(folder, format="parquet").files
+    assert pq.read_schema(first).equals(schema_with(VALUES))
     made = load(Folder(folder))
     assert made is not None
     beside = [row for found in made.rejected for row in pq.read_table(folder / found.path).to_pylist()]
@@ -102,14 +104,6 @@ def check(folder: Path, end: int) -> None:
     assert {FileGap(3, 4, "rejected"), FileGap(8, 9, "compacted")} <= set(made.files[0].gaps)
     named = {found.path for found in (*made.files, *made.rejected)}
     assert {name for name in Folder(folder).names() if name.rpartition("/")[2][0] not in "_."} == named
-
-
-def test_values_have_their_type_and_what_does_not_fit_is_beside_them(tmp_path: Path, layout: Layout) -> None:
-    run(tmp_path, layout, 60)
-    run(tmp_path, layout, 90)
-    check(tmp_path, 90)
-    (first, *_) = ds.dataset(tmp_path, format="parquet").files
-    assert pq.read_schema(first).equals(schema_with(VALUES))
 
 
 def test_neighbours_that_do_not_fit_are_one_gap(tmp_path: Path) -> None:
