@@ -79,6 +79,7 @@ def _serve(uvicorn: Any, app: Any, console: "Console", host: str, options: Optio
         listener = config.bind_socket()
     except SystemExit:  # it has said why
         return FAILED
+    listener.listen()  # who reads the address may come at once
     console.port = listener.getsockname()[1]
     console.announce(console.sessions.token)
     with suppress(KeyboardInterrupt):

@@ -135,14 +135,14 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def listen_address(text: str) -> str:
-    """``HOST:PORT``, where to listen."""
+    """``HOST:PORT``, where to listen; port 0 is any that is free."""
     import re
 
     from seglog.core.dialing import parse_address
 
     if re.fullmatch(r"(\[[^]]*\]|[^:]*):\d+", text) is None:
         raise ValueError(f"must be HOST:PORT, for example 127.0.0.1:9192, not {text!r}")
-    return str(parse_address(text))
+    return text if text.endswith(":0") else str(parse_address(text))
 
 
 def separator(text: str) -> str:
