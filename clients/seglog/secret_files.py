@@ -1,5 +1,7 @@
 """Passwords that are kept in files."""
 
+import os
+import stat
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,11 +16,11 @@ _BYTES_MAX: Final = 64 * 1024
 def secret_in(path: str | PathLike[str], *, instead_of: Secret | None = None) -> Secret:
     """The text of a file, read each time it is needed, without the line break at its end.
 
-    Raises ValueError where there is a secret already.
+    What is no file, such as a pipe, can be read once, and is kept. Raises ValueError where there is a secret already.
     """
     if instead_of is not None:
         raise ValueError("password and password_file exclude each other")
-    return Secret(partial(_read, fspath(path)))
+    return Secret(partial(_read, fspath(path), []))
 
 
 def secret_typed_into(source: BinaryIO, place: str) -> Secret:
@@ -26,11 +28,17 @@ def secret_typed_into(source: BinaryIO, place: str) -> Secret:
     return Secret(_checked(Secret(_text(source)), place))
 
 
-def _read(path: str) -> str:
+def _read(path: str, kept: list[Secret]) -> str:
     """Raises OSError, and ValueError for a file that is no such text; neither shows what it holds."""
+    if kept:
+        return kept[0].reveal()
     with Path(path).open("rb") as file:
         text = Secret(_text(file))
-    return _checked(text, path)
+        is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    checked = Secret(_checked(text, path))
+    if not is_file:
+        kept.append(checked)
+    return checked.reveal()
 
 
 def _text(source: BinaryIO) -> str:

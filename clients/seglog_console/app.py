@@ -1,7 +1,6 @@
 """The web application: which address shows what, who is let in, and what an error looks like."""
 
 import asyncio
-import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,8 +17,9 @@ from starlette.staticfiles import StaticFiles
 import seglog
 from seglog.asyncio import Client, connect
 from seglog.cli.pictures.svg import picture_style
-from seglog_console import guard, overview, records, seek, segment, topic, topics
-from seglog_console.pages import BadInputError, ForbiddenError, Templates, View, found, page, status_of
+from seglog_console import changes, guard, overview, records, seek, segment, settings, topic, topics
+from seglog_console.commands import Commands
+from seglog_console.pages import BadInputError, ForbiddenError, Templates, View, checked, found, page, status_of
 from seglog_console.sessions import Session, Sessions
 from seglog_console.viewer import Viewer
 from seglog_protocol.errors import AuthenticationError, SeglogError
@@ -51,7 +51,8 @@ class Console:
 
     def __post_init__(self) -> None:
         self.sessions = Sessions()
-        self.templates = Templates()
+        self.templates = Templates({"change": changes.change_form})
+        self.commands = Commands()
         self.tasks: asyncio.TaskGroup
         self._shared: Viewer | None = None
         self._opening = asyncio.Lock()
@@ -130,7 +131,8 @@ class Console:
         return response
 
     def close(self) -> None:
-        """Let all clients go."""
+        """End the commands that run, and let all clients go."""
+        self.commands.close()
         self.sessions.close_all()
         if self._shared is not None:
             self._shared.close()
@@ -138,14 +140,6 @@ class Console:
     def _with_cookie(self, response: Response, session: Session) -> Response:
         response.set_cookie(self.cookie, session.id, httponly=True, samesite="strict", secure=self.has_tls)
         return response
-
-
-async def checked(view: View) -> Mapping[str, str]:
-    """The fields of a form, that of our own page. Raises ForbiddenError."""
-    form = {name: str(value) for name, value in (await view.request.form()).items()}
-    if not hmac.compare_digest(form.pop("csrf", "").encode(), view.session.csrf.encode()):
-        raise ForbiddenError("this form is not of this browser's session: load the page again, and send it from there")
-    return form
 
 
 def _no_entry(console: Console) -> Response:
@@ -196,6 +190,7 @@ def application(console: Console) -> Starlette:
             Route("/enter", console.enter_by_token),
             form(console.log_in, "/login"),
             Route("/logout", console.log_out, methods=["POST"]),
+            Route("/change/{name}", changes.changing(changes.by_name(settings.CHANGES)), methods=["POST"]),
             Mount("/static", _Static(packages=[("seglog_console", "static")])),
         ],
         middleware=[Middleware(guard.Guard, hosts=console.hosts)],

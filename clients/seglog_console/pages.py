@@ -5,6 +5,7 @@ place of the element ``data-live``.
 """
 
 import asyncio
+import hmac
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
@@ -96,7 +98,7 @@ def _shown(value: object) -> object:
 class Templates:
     """The templates of this package, whose expressions are text unless a picture of ours says otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, functions: Mapping[str, Callable[..., object]]) -> None:
         self._environment = Environment(
             loader=PackageLoader("seglog_console"),
             autoescape=True,
@@ -114,7 +116,9 @@ class Templates:
             "duration": duration_of,
             "grouped": lambda number: f"{number:,}",
             "count_of": count_of,
+            "exactly": escape,  # for an attribute that comes back
         }
+        self._environment.globals |= functions
         self._environment.globals["parts"] = self._environment.get_template("parts.html").module
 
     def whole(self, name: str, shown: Mapping[str, Any]) -> str:
@@ -144,8 +148,17 @@ def page(name: str, context: Context, *, interval: float = INTERVAL_SECONDS) -> 
 
 
 def answer(view: View, name: str, shown: dict[str, Any], status: int = 200) -> HTMLResponse:
-    """A page that is shown once."""
-    return HTMLResponse(view.console.templates.whole(name, common(view) | shown), status)
+    """A page that is shown once, with what came of the change before it."""
+    shown = common(view) | {"outcome": view.session.outcomes.pop(view.request.url.path, None)} | shown
+    return HTMLResponse(view.console.templates.whole(name, shown), status)
+
+
+async def checked(view: View) -> Mapping[str, str]:
+    """The fields of a form, that of our own page. Raises ForbiddenError."""
+    form = {name: str(value) for name, value in (await view.request.form()).items()}
+    if not hmac.compare_digest(form.pop("csrf", "").encode(), view.session.csrf.encode()):
+        raise ForbiddenError("this form is not of this browser's session: load the page again, and send it from there")
+    return form
 
 
 def common(view: View) -> dict[str, Any]:

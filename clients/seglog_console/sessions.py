@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from seglog_console.commands import Outcome
 from seglog_console.viewer import Viewer
 
 SESSIONS_MAX: Final = 256
@@ -29,6 +30,8 @@ class Session:
     is_own_viewer: bool = True
     """Whether the viewer ends with the session; the console's own does not."""
     streams: int = 0
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    """The outcome of the last change, by the page that has still to show it."""
 
 
 class Sessions:

@@ -1,6 +1,7 @@
 """Accounts of both faces: mechanisms, refusals, sessions that end, and secrets that are shown nowhere."""
 
 import logging
+import os
 import pickle
 import traceback
 from collections.abc import Callable
@@ -401,6 +402,15 @@ def test_a_file_of_a_password_is_one_line_of_text_and_shown_in_no_error(tmp_path
     with pytest.raises(ValueError, match="is not UTF-8") as caught:
         secret_in(file).reveal()
     assert_hidden(shown(caught.value))
+
+
+def test_a_password_from_a_pipe_is_kept_for_the_next_connection() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, f"{PASSWORD}\n".encode())
+    os.close(writer)
+    secret = secret_in(f"/dev/fd/{reader}")
+    assert [secret.reveal(), secret.reveal()] == [PASSWORD, PASSWORD]
+    os.close(reader)
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])

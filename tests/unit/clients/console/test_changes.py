@@ -1,0 +1,126 @@
+"""Changes: the command is shown, and that command runs."""
+
+import shlex
+from typing import Any
+
+import pytest
+from starlette.datastructures import QueryParams
+from starlette.testclient import TestClient
+
+import seglog
+from seglog.core.security import Tls
+from seglog.testing import Broker
+from seglog_console import changes
+from seglog_console.app import Console, application
+from seglog_console.changes import Fields, Words
+from seglog_console.commands import options_of, shell_text
+from seglog_console.pages import BadInputError
+from seglog_protocol.errors import UnknownTopicError
+from tests.unit.clients.console.conftest import CommandsHere, Visitor
+
+
+def sent_by(visitor: Visitor, name: str, **fields: str) -> str:
+    """The page that comes of a form of a page; that page has it by the function of templates."""
+    visitor.see("/")
+    templates = visitor.browser.app.state.console.templates  # type: ignore[attr-defined]
+    [session] = visitor.browser.app.state.console.sessions._open.values()  # type: ignore[attr-defined]
+    environment = templates._environment
+    shown = {"read_only": False, "csrf": session.csrf, "path": "/", "query": QueryParams("live")}
+    context = environment.from_string("").new_context(shown)
+    visitor.html = str(changes.change_form(context, name, "Do it", **fields))
+    return visitor.send(f"/change/{name}")
+
+
+def test_what_runs_is_what_was_shown(visitor: Visitor, client: seglog.Client, commands: CommandsHere) -> None:
+    page = sent_by(
+        visitor, "topic-create", topic="orders", partitions="2", config="retention.ms=7d\nsegment.bytes=64MiB"
+    )
+    command = visitor.command()
+    assert "Nothing is done yet." in page
+    assert command.endswith("topic create orders --partitions 2 --config retention.ms=7d --config segment.bytes=64MiB")
+    assert commands.ran == []
+    page = visitor.send("/change/topic-create")
+    assert [["seglog", *ran] for ran in commands.ran] == [shlex.split(command)]
+    assert "orders: 2 partitions It has ended well, with exit code 0." in page
+    assert client.describe_topic("orders").partitions == 2
+    assert "It has ended well" not in visitor.see("/")
+
+
+def test_before_a_dangerous_one_it_shows_what_is_there_and_what_cannot_be_undone(
+    visitor: Visitor, client: seglog.Client, commands: CommandsHere
+) -> None:
+    client.create_topic("going")
+    page = sent_by(visitor, "topic-delete", topic="going")
+    assert "deleted forever" in page
+    assert "EARLIEST LATEST" in page
+    assert [ran[2:] for ran in commands.ran] == [["offsets", "going"]]
+    assert "going: deleted" in visitor.send("/change/topic-delete")
+    with pytest.raises(UnknownTopicError):
+        client.describe_topic("going")
+
+
+def test_what_the_broker_refuses_is_shown_as_the_command_says_it(visitor: Visitor) -> None:
+    sent_by(visitor, "topic-alter", topic="nowhere", key="retention.ms", value="7d")
+    page = visitor.send("/change/topic-alter")
+    assert "there is no topic nowhere" in page
+    assert "It has failed, with exit code 4." in page
+
+
+def test_a_name_that_looks_like_an_option_is_a_name() -> None:
+    assert Words("group delete", ["--help"], ["--yes"]).argv == ["group", "delete", "--yes", "--", "--help"]
+    assert Words("group reset", ["app"], ["--to", "-1h"]).argv == ["group", "reset", "app", "--to", "-1h"]
+
+
+def test_a_command_as_text_is_one_line_of_what_can_be_seen() -> None:
+    assert shell_text(["a b", "it's", "-1h", "größe"]) == """'a b' 'it'"'"'s' -1h 'größe'"""
+    assert shell_text(["a\nb\\'\u202e"]) == r"$'a\U0000000ab\U0000005c\U00000027\U0000202e'"
+
+
+@pytest.mark.parametrize(
+    ("account", "security", "options"),
+    [
+        ("", {}, []),
+        ("ann", {"mechanism": "PLAIN", "tls": True}, ["--tls", "--user", "ann", "--mechanism", "PLAIN"]),
+        ("", {"tls": False, "user": "pages", "password": "x", "mechanism": "PLAIN"}, ["--no-tls"]),
+        ("", {"tls": Tls(ca="ca.pem", certificate="c.pem")}, ["--ca", "ca.pem", "--certificate", "c.pem"]),
+    ],
+)
+def test_a_command_says_which_broker_and_how_to_come_to_it(
+    account: str, security: dict[str, Any], options: list[str]
+) -> None:
+    assert options_of("seglogs://b:9192", account, security) == ["--server", "seglogs://b:9192", *options]
+
+
+def test_fields_have_lines_of_unix_and_nothing_that_no_command_can_have() -> None:
+    fields = Fields({"config": "a=1\r\n\r\n b=2 \r\n", "topic": "x\0", "empty": ""})
+    assert fields.get("config") == "a=1\n\n b=2 \n"
+    assert fields.lines("config") == ["a=1", "b=2"]
+    for name in ("topic", "empty", "absent"):
+        with pytest.raises(BadInputError, match=name):
+            fields[name]
+
+
+@pytest.mark.parametrize("back", ["https://evil.example/", "//evil.example/", "/\\evil.example/"])
+def test_it_leads_back_to_a_page_of_its_own(visitor: Visitor, back: str) -> None:
+    visitor.see("/")
+    [session] = visitor.browser.app.state.console.sessions._open.values()  # type: ignore[attr-defined]
+    sent = {"csrf": session.csrf, "topic": "x"}
+    address, headers = f"/change/topic-delete?back={back}", {"origin": "http://localhost"}
+    assert visitor.browser.post(address, data=sent, headers=headers).status_code == 400
+    assert visitor.browser.post("/change/nothing", data=sent, headers=headers).status_code == 404
+    assert visitor.browser.post("/change/topic-delete", data=sent | {"csrf": "x"}, headers=headers).status_code == 403
+
+
+def test_a_console_that_is_read_only_changes_nothing(server: Broker, commands: CommandsHere) -> None:
+    console = Console(server.address, has_token=False, is_read_only=True)
+    console.commands = commands
+    with TestClient(application(console), base_url="http://localhost") as browser:
+        browser.get("/")
+        [session] = console.sessions._open.values()
+        sent = {"csrf": session.csrf, "topic": "x", "confirmed": "yes"}
+        answer = browser.post("/change/topic-delete", data=sent, headers={"origin": "http://localhost"})
+    assert answer.status_code == 403
+    assert "read-only" in answer.text
+    context = console.templates._environment.from_string("").new_context({"read_only": True})
+    assert changes.change_form(context, "topic-delete", "Delete it") == ""
+    assert commands.ran == []
