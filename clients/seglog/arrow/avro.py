@@ -8,7 +8,6 @@ value lacks have the schema's default: values are resolved as Avro's specificati
 
 import io
 import json
-from itertools import count
 from typing import Any, Final
 
 import fastavro
@@ -40,6 +39,9 @@ _LOGICAL: Final = {
     "long-local-timestamp-micros": pa.timestamp("us"),
 }
 _KEPT: Final = ("type", "size", "symbols", "logicalType", "precision", "scale")
+_LEVELS_MAX: Final = 100
+_TYPES_MAX: Final = 10_000
+"""Of a schema, each where it stands."""
 _UNREADABLE: Final = (
     EOFError,
     LookupError,
@@ -52,14 +54,21 @@ _UNREADABLE: Final = (
 
 
 class AvroValues(Format):
-    """Avro as the type of a schema, which is JSON. Raises ValueError for one that cannot be read, or has no columns."""
+    """Avro as the type of a schema, which is JSON. Raises ValueError for one that cannot be read, or has no columns.
+
+    That bounds what a value can ask for: fastavro reads one inside of itself until its stack ends, and as many items of
+    no bytes as a number says.
+    """
 
     def __init__(self, schema: str, registry: Registry | None = None) -> None:
         self._schema = _parsed(schema)
         self._registry = registry
         self._named: dict[str, Any] = {}
-        self._names = map("n{}".format, count())
-        self.type, shown = self._column(self._schema, ())
+        self._names = map("n{}".format, range(_TYPES_MAX))
+        try:
+            self.type, shown = self._column(self._schema, ())
+        except StopIteration:
+            raise ValueError(f"the Avro schema has more than {_TYPES_MAX:,} types, each where it stands") from None
         self._shown = fastavro.parse_schema(shown)
 
     def check(self, value: bytes) -> Any:
@@ -79,7 +88,7 @@ class AvroValues(Format):
 
     def _other(self, found: FoundSchema) -> Any:
         """The schema of values; None for the one of the column, which are read at once."""
-        writer = _parsed(found.inlined())
+        writer = AvroValues(found.inlined())._schema  # noqa: SLF001 - its own
         return None if writer == self._schema else writer
 
     def _column(self, schema: Any, within: tuple[str, ...]) -> tuple[pa.DataType, Any]:
@@ -99,9 +108,11 @@ class AvroValues(Format):
             if name in within:
                 raise ValueError(f"the Avro schema has {name} inside of itself, and no column has room for that")
         within = (*within, name)
+        if len(within) > _LEVELS_MAX or schema.get("size", 1) not in range(1, 1 << 31):
+            raise ValueError(f"the Avro schema has {kind} of no bytes, or more than {_LEVELS_MAX} levels")
         shown = {part: schema[part] for part in _KEPT if part in schema} | {"name": next(self._names)}
         logical = schema.get("logicalType")
-        if logical == "decimal" and kind in {"bytes", "fixed"}:
+        if logical == "decimal" and kind in {"bytes", "fixed"} and "precision" in schema:
             return pa.decimal128(schema["precision"], schema.get("scale", 0)), shown
         if found := _LOGICAL.get(f"{kind}-{logical}"):
             return found, shown
@@ -143,5 +154,5 @@ def _read(value: bytes, writer: Any, reader: Any = None) -> Any:
 def _parsed(schema: str) -> Any:
     try:
         return fastavro.parse_schema(json.loads(schema))
-    except (ValueError, KeyError, SchemaParseException, UnknownType) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, SchemaParseException, UnknownType) as error:
         raise ValueError(f"this is no Avro schema: {error!r}") from None

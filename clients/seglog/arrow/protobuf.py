@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.wrappers_pb2 import UInt64Value
 
-from seglog.arrow.fitting import Format, Unfit
+from seglog.arrow.fitting import Format, Unfit, text_of
 from seglog.arrow.registry import FoundSchema, Registry, split_frame
 
 _MAIN: Final = "values.proto"
@@ -109,7 +109,7 @@ def described(path: Path) -> str:
     """
     content = path.read_bytes()
     if path.suffix == ".proto":
-        content = _compiled(content.decode(), {}, path.parent)
+        content = _compiled(text_of(content), {}, path.parent)
     _pooled(content)
     return b64encode(content).decode()
 
@@ -123,8 +123,7 @@ def _compiled(schema: str, imports: Mapping[str, str], folder: Path | None = Non
     """A set of descriptors, the last of which is that of ``schema``."""
     with TemporaryDirectory() as scratch:
         for name, text in {**imports, _MAIN: schema}.items():
-            place = Path(scratch, name).resolve()
-            if not place.is_relative_to(Path(scratch).resolve()):
+            if "\0" in name or not (place := Path(scratch, name).resolve()).is_relative_to(Path(scratch).resolve()):
                 raise ValueError(f"a Protobuf schema imports {name!r}, which is no name of a file")
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)

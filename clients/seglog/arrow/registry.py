@@ -30,11 +30,11 @@ from seglog_protocol.errors import RegistryAwayError, RegistryError
 SECONDS: Final = 10.0
 """How long an answer may take."""
 
-BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of an answer."""
+BYTES_MAX: Final = 1024 * 1024
+"""Of an answer, as of the records in which registries keep schemas."""
 
 _REFERENCES_MAX: Final = 100
-_WRITERS_MAX: Final = 10_000
+_WRITERS_MAX: Final = 1000
 
 _FRAME: Final = 5
 
@@ -115,13 +115,13 @@ class Registry:
             raise Unfit(*found.args)
         return found
 
-    def latest(self, subject: str, kind: str) -> FoundSchema:
-        """The newest schema of a subject. Raises RegistryError."""
+    def latest(self, subject: str, kind: str, read: Callable[[FoundSchema], Any]) -> Any:
+        """What ``read`` makes of the newest schema of a subject. Raises RegistryError."""
         try:
-            return self._found(self._get(f"/subjects/{quote(subject, safe='')}/versions/latest"), kind)
-        except Unfit as error:
+            return read(self._found(self._get(f"/subjects/{quote(subject, safe='')}/versions/latest"), kind))
+        except (ValueError, RecursionError) as error:
             raise RegistryError(
-                f"the registry {self.url} has no {kind} schema for {subject}: values are {error}"
+                f"the registry {self.url} has no {kind} schema for {subject} that can be read: {error}"
             ) from None
 
     def _found(self, answer: _Answer, kind: str) -> FoundSchema:
@@ -182,6 +182,9 @@ def _account() -> str:
     if token := os.environ.get("SEGLOG_REGISTRY_TOKEN_FILE"):
         return f"Bearer {secret_in(token).reveal()}"
     if user := os.environ.get("SEGLOG_REGISTRY_USER"):
-        password = secret_in(os.environ.get("SEGLOG_REGISTRY_PASSWORD_FILE", "")).reveal()
-        return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+        if not (file := os.environ.get("SEGLOG_REGISTRY_PASSWORD_FILE")):
+            raise RegistryError(
+                "SEGLOG_REGISTRY_USER is set without SEGLOG_REGISTRY_PASSWORD_FILE, the password's file"
+            )
+        return f"Basic {b64encode(f'{user}:{secret_in(file).reveal()}'.encode()).decode()}"
     return ""

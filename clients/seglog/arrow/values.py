@@ -16,9 +16,9 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from seglog.arrow.fitting import Format, Text, fitted
+from seglog.arrow.fitting import Format, Text, fitted, text_of
 from seglog.arrow.json_values import JsonFields, JsonText, infer_ddl
-from seglog.arrow.registry import Registry
+from seglog.arrow.registry import FoundSchema, Registry
 from seglog_protocol.extras import missing
 
 Kind = Literal["bytes", "string", "json", "avro", "protobuf"]
@@ -54,35 +54,44 @@ class Values:
             ("message", self.message, self.kind == "protobuf"),
         ):
             if given and not takes:
-                raise ValueError(f"values that are {self.kind} have no {name}")
+                raise ValueError(f"values that are {self.kind} have no {name}: say what they are")
         if has_schema and self.kind != "json":
             if not self.schema and not self.registry:
                 raise ValueError(f"values that are {self.kind} need a schema, or the URL of a registry")
             if (error := missing(f"decoding {self.kind}", "values")) is not None:
                 raise error
         if isinstance(self.schema, Path):
-            object.__setattr__(self, "schema", self._read(self.schema))
+            try:
+                object.__setattr__(self, "schema", self._read(self.schema))
+            except ValueError as error:
+                raise ValueError(f"{self.schema}: {error}") from None
 
     def _read(self, path: Path) -> str:
         if self.kind == "protobuf":
             from seglog.arrow.protobuf import described  # noqa: PLC0415 - these packages are an extra
 
             return described(path)
-        return path.read_text("utf-8").strip()
+        return text_of(path.read_bytes()).strip()
 
     def for_topic(self, topic: str) -> "Values":
         """With a schema: the newest one that the registry has for values of ``topic``, unless there is one.
 
-        Raises RegistryError, and ValueError for a schema that is none.
+        Raises RegistryError, also for a schema that is none.
         """
         if self.registry is None or self.schema is not None:
             return self
-        found = Registry(self.registry).latest(f"{topic}-value", self.kind.upper())
-        if self.kind == "avro":
-            return replace(self, schema=found.inlined())
-        from seglog.arrow.protobuf import registered  # noqa: PLC0415 - these packages are an extra
+        found: Values = Registry(self.registry).latest(f"{topic}-value", self.kind.upper(), self._registered)
+        return found
 
-        return replace(self, schema=registered(found))
+    def _registered(self, found: FoundSchema) -> "Values":
+        if self.kind == "avro":
+            made = replace(self, schema=found.inlined())
+        else:
+            from seglog.arrow.protobuf import registered  # noqa: PLC0415 - these packages are an extra
+
+            made = replace(self, schema=registered(found))
+        made.decoder()
+        return made
 
     def inferred(self, sample: Iterable[bytes | None]) -> "Values":
         """With the schema of this sample. Raises ValueError for values that are no JSON."""

@@ -72,6 +72,9 @@ def test_each_type_has_its_column(kind: Any, given: Any, value: Any, arrow: pa.D
         ('"nothing"', "this is no Avro schema: UnknownType"),
         ('"null"', "the Avro schema has null where a column needs"),
         (json.dumps(record(a=["null", "Row"])), "the Avro schema has Row inside of itself"),
+        (json.dumps({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "has fixed of no bytes"),
+        ('{"type": "array", "items": ' * 101 + '"int"' + "}" * 101, "or more than 100 levels"),
+        (json.dumps(record(**{f"f{number}": "int" for number in range(10_001)})), "more than 10,000 types"),
     ],
 )
 def test_a_schema_without_a_column_is_refused(schema: str, said: str) -> None:
@@ -114,6 +117,16 @@ def test_values_of_several_schemas_of_a_registry_are_one_column() -> None:
             ],
         )
         assert [path for path, _ in registry.asked].count("/schemas/ids/1") == 1
+
+
+def test_a_writers_schema_is_bounded_as_that_of_columns_is() -> None:
+    writer = record(id="int", next=["null", "Row"])
+    with schema_registry() as registry:
+        registry.add(1, "t-value", json.dumps(writer))
+        values = Values("avro", json.dumps(record(id="int")), registry.url)
+        _, misfits = decoded(values, encoded(writer, {"id": 1, "next": None}, 1))
+    assert [reason.partition(",")[0] for _, reason in misfits] == ["of schema 1"]
+    assert "which cannot be read: the Avro schema has Row inside of itself" in misfits[0][1]
 
 
 def test_a_schema_that_refers_to_others_stands_for_itself() -> None:

@@ -6,6 +6,7 @@ import pytest
 import seglog
 from seglog.arrow.fitting import Unfit
 from seglog.arrow.registry import Registry
+from seglog.arrow.values import Kind, Values
 from tests.processes import free_port
 from tests.support import each_case
 from tests.unit.clients.arrow.schema_registry import schema_registry
@@ -16,17 +17,43 @@ def test_who_asks_is_read_from_files_and_shown_nowhere(tmp_path: Path, monkeypat
     secret.write_text("s3cret\n")
     with schema_registry() as registry:
         monkeypatch.setenv("SEGLOG_REGISTRY_USER", "alice")
+        with pytest.raises(seglog.RegistryError, match="is set without SEGLOG_REGISTRY_PASSWORD_FILE"):
+            Registry(registry.url).latest("t-value", "AVRO", str)
         monkeypatch.setenv("SEGLOG_REGISTRY_PASSWORD_FILE", str(secret))
         registry.answers["/subjects/a%2Fb-value/versions/latest"] = 401
         with pytest.raises(seglog.RegistryError) as caught:
-            Registry(registry.url).latest("a/b-value", "AVRO")
+            Registry(registry.url).latest("a/b-value", "AVRO", str)
         assert str(caught.value) == f"the registry {registry.url} answers 401 (Unauthorized)"
         assert not caught.value.retriable
         monkeypatch.setenv("SEGLOG_REGISTRY_TOKEN_FILE", str(secret))
         with pytest.raises(seglog.RegistryError, match="has no AVRO schema for t-value"):
-            Registry(registry.url).latest("t-value", "AVRO")
+            Registry(registry.url).latest("t-value", "AVRO", str)
         said = [account for _, account in registry.asked]
         assert said == [f"Basic {b64encode(b'alice:s3cret').decode()}", "Bearer s3cret"]
+
+
+@each_case(
+    "kind, schema, references, said",
+    [
+        ("avro", "nothing", [], "Expecting value: line 1"),
+        ("avro", "5", [], "this is no Avro schema"),
+        ("protobuf", 'syntax = "proto3";', ["\0"], r"imports .\\x00., which is no name"),
+    ],
+)
+def test_a_registered_schema_that_is_none_is_named(kind: Kind, schema: str, references: list[str], said: str) -> None:
+    with schema_registry() as registry:
+        named = [{"name": name, "subject": "r", "version": 1} for name in references]
+        registry.add(4, "r", "", schemaType=kind.upper())
+        registry.add(5, "t-value", schema, schemaType=kind.upper(), references=named)
+        with pytest.raises(seglog.RegistryError, match=f"{registry.url} has no .* schema for t-value that can.*{said}"):
+            Values(kind, registry=registry.url).for_topic("t")
+
+
+@each_case("kind, name", [("json", "a.ddl"), ("avro", "a.avsc"), ("protobuf", "a.proto"), ("protobuf", "a.desc")])
+def test_a_file_that_is_no_schema_is_named(tmp_path: Path, kind: Kind, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\xff\xfe\0")
+    with pytest.raises(ValueError, match=rf"{name}: (no UTF-8 \(byte 0xff at 0\)|this is no set)"):
+        Values(kind, tmp_path / name)
 
 
 @each_case("status", [429, 500, None])
@@ -61,16 +88,16 @@ def test_answers_and_references_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         found = Registry(registry.url)
         circle = {"name": "S", "subject": "s", "version": 1}
         registry.add(5, "s", '"int"', references=[circle])
-        assert found.latest("s", "AVRO").references == {"S": '"int"'}
+        assert found.latest("s", "AVRO", lambda found: found).references == {"S": '"int"'}
         far = [{"name": str(number), "subject": f"s{number}", "version": 1} for number in range(102)]
         registry.add(6, "far", '"int"', references=far)
         for number in range(102):
             registry.add(7, f"s{number}", '"int"')
         with pytest.raises(seglog.RegistryError, match="refers to too many others"):
-            found.latest("far", "AVRO")
+            found.latest("far", "AVRO", str)
         monkeypatch.setattr("seglog.arrow.registry.BYTES_MAX", 10)
         with pytest.raises(seglog.RegistryAwayError, match="its answer is longer than 10 bytes"):
-            found.latest("s", "AVRO")
+            found.latest("s", "AVRO", str)
 
 
 def test_a_schema_that_nobody_can_read_is_asked_for_once() -> None:
