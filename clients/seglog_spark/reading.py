@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from seglog.arrow import read_arrow
+from seglog.arrow.fitting import Misfit
 from seglog.client import Client
 from seglog.core.records import ConsumerGap
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
@@ -40,6 +41,8 @@ class RangeReader:
     isolation: Isolation = READ_UNCOMMITTED
     on_gap: Callable[[ConsumerGap], None] | None = None
     """Called with every gap, including those that are not a loss."""
+    on_misfit: Callable[[Misfit], None] | None = None
+    """Called with records whose timestamp is beyond microseconds, and null; None: that is a loss of the record."""
 
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         """All records of the range, with ``columns``. Raises DataLossError, and the client's errors."""
@@ -73,6 +76,7 @@ class RangeReader:
             isolation=self.isolation,
             on_out_of_range="error" if self.fail_on_data_loss else "earliest",
             on_gap=lambda gap: self._meet(wanted, gap),
+            on_misfit=self.on_misfit or (lambda misfit: self._lose(wanted, f"{misfit.offset} is {misfit.reason}")),
         ) as reader:
             yield from reader
             return reader.positions()[number]

@@ -13,7 +13,7 @@ records are: step k finds the k-th header of every record that has one, and the 
 others are walked one by one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seglog.arrow.fitting import Misfit
 from seglog.arrow.schema import HEADER, SCHEMA, constant, numbers_array
 from seglog.core.records import ConsumerGap, located
 from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s
@@ -73,6 +74,7 @@ def decode_verified(
     end: int = INT64_MAX,
     decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
     records_max: int = DECODED_RECORDS,
+    on_misfit: Callable[[Misfit], None] | None = None,
 ) -> Iterator[DecodedRecords]:
     """The records with offsets in [``start``, ``end``) of ``batches``, up to ``records_max`` at a time.
 
@@ -81,7 +83,7 @@ def decode_verified(
 
     Raises CorruptRecordError (or its subclass DecompressedTooLargeError) with the range [``start_offset``,
     ``next_offset``) of the unreadable batch, after all records before it have been yielded. Also raised, if the column
-    is requested, for a record whose timestamp does not fit microseconds.
+    is requested, for a record whose timestamp does not fit microseconds; ``on_misfit`` is told instead, and it is null.
     """
     wanted = (batches.attributes & CONTROL_BIT == 0) & (batches.last_offset >= start) & (batches.base_offset < end)
     if _IN_HEADERS.issuperset(schema.names) and _is_complete(batches, wanted, decompressed_batch_bytes_max):
@@ -100,8 +102,8 @@ def decode_verified(
         found = _compacted(batches, wanted, range(opened.first, last_batch), offsets, (start, end))
         gaps = tuple(ConsumerGap(topic, partition, *each, "compacted") for each in found)
         if len(offsets) or gaps:
-            rows = _RecordRows(batches, batch_number[first:last], offsets, topic, partition, records, first, last)
-            yield DecodedRecords(rows.table(schema), offsets, gaps)
+            place = batches, batch_number[first:last], offsets, topic, partition
+            yield DecodedRecords(_RecordRows(*place, records, first, last, on_misfit).table(schema), offsets, gaps)
         if bad is not None:
             raise _malformed(batches, bad, opened.errors.get(bad), topic, partition, decompressed_batch_bytes_max)
 
@@ -177,6 +179,7 @@ class _RecordRows(_Rows):
     records: RecordColumns
     first: int
     last: int
+    on_misfit: Callable[[Misfit], None] | None
 
     def column(self, name: str) -> pa.Array:
         """One column of the schema."""
@@ -205,16 +208,22 @@ class _RecordRows(_Rows):
         base = np.where(has_append_time, batches.max_timestamp, batches.base_timestamp)
         timestamps = timestamps + self._of_batch(base)
         far = np.flatnonzero((timestamps > _TIMESTAMP_MAX) | (timestamps < -_TIMESTAMP_MAX))
-        if far.size:
-            offset = int(self.offsets[far[0]])
-            raise CorruptRecordError(
-                f"the record at offset {offset} of {self.topic}-{self.partition} has the timestamp "
-                f"{timestamps[far[0]]} ms, which microseconds cannot hold; leave out the column timestamp to read it",
-                topic=self.topic,
-                partition=self.partition,
-                start_offset=offset,
-                next_offset=offset + 1,
-            )
+        for row in far.tolist():
+            offset, time_ms = int(self.offsets[row]), int(timestamps[row])
+            if self.on_misfit is None:
+                raise CorruptRecordError(
+                    f"the record at offset {offset} of {self.topic}-{self.partition} has the timestamp {time_ms} ms, "
+                    "which microseconds cannot hold; leave out the column timestamp to read it",
+                    topic=self.topic,
+                    partition=self.partition,
+                    start_offset=offset,
+                    next_offset=offset + 1,
+                )
+            start, length = (int(at[self.first + row]) for at in (self.records.value_start, self.records.value_length))
+            value = None if length < 0 else bytes(self.records.data[start : start + length])
+            reason = f"of a time that microseconds cannot hold ({time_ms} ms)"
+            self.on_misfit(Misfit(self.topic, self.partition, offset, reason, value))
+        timestamps[far] = NO_TIMESTAMP
         has_timestamp = timestamps != NO_TIMESTAMP
         timestamps *= _US_PER_MS
         return pa.Array.from_buffers(

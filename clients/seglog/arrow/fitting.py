@@ -14,13 +14,13 @@ class Unfit(ValueError):  # noqa: N818 - it is no failure of the program
 
 
 class Misfit(NamedTuple):
-    """A record whose value does not fit: its place, the reason, which follows "the value is", and the value."""
+    """A record that does not fit: its place, the reason, which follows "the value is", and the value, None for null."""
 
     topic: str
     partition: int
     offset: int
     reason: str
-    value: bytes
+    value: bytes | None
 
 
 class Format:

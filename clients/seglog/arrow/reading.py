@@ -70,7 +70,8 @@ def read_arrow(
     ``columns`` are names of ``SCHEMA``, or "headers", in any order; other columns are not decoded. ``headers`` adds the
     headers. ``decode`` says what values are, as Values or by the name of a kind alone; "utf8" makes strings of keys and
     values. For one that does not fit the reader raises ValueError, which names the record; with ``on_misfit`` it calls
-    that, and has null there. A record batch has at most ``batch_rows`` rows, of one partition. Memory is bounded by a
+    that, and has null there; so for a timestamp beyond microseconds, which is a CorruptRecordError otherwise. A record
+    batch has at most ``batch_rows`` rows, of one partition. Memory is bounded by a
     few times the larger of 16 MiB and ``decompressed_batch_bytes_max``, whatever the topic's size. ``durable_only``,
     ``isolation``, ``on_out_of_range`` and ``on_gap`` are those of ``Client.consumer``.
 
@@ -251,6 +252,7 @@ class ArrowReader:
                 end=last.end_offset,
                 decompressed_batch_bytes_max=self._size_limit,
                 records_max=self._batch_rows,
+                on_misfit=self._on_misfit,
             ):
                 inside += decoded.gaps
                 yield from self._slices(decoded, first.partition)

@@ -116,7 +116,7 @@ class Registry:
         return found
 
     def latest(self, subject: str, kind: str, read: Callable[[FoundSchema], Any]) -> Any:
-        """What ``read`` makes of the newest schema of a subject. Raises RegistryError."""
+        """The newest schema of a subject, as ``read`` gives it. Raises RegistryError."""
         try:
             return read(self._found(self._get(f"/subjects/{quote(subject, safe='')}/versions/latest"), kind))
         except (ValueError, RecursionError) as error:

@@ -21,68 +21,46 @@ def options() -> list[click.Parameter]:
             type=click.Path(),
             required=True,
             metavar="DIR|URL",
-            help="The archive: a folder, or s3://BUCKET/PATH, gs:// or az:// with credentials from the environment. "
-            "Created if missing, continued if it is there.",
+            help="The archive, made or continued: a folder, or s3://BUCKET/PATH, gs:// or az://.",
         ),
         Option(
             ["--format"],
             type=click.Choice(("parquet", "delta", "iceberg")),
             default="parquet",
-            help="Parquet files and a manifest, or a table of Delta Lake or Apache Iceberg, for which an extra of the "
-            "same name is needed: pip install 'seglog[delta]'. See docs/ARCHIVE.md for what reads each.",
+            help="Parquet files and a manifest, or a table of Delta Lake or Apache Iceberg.",
         ),
         Option(
             ["--catalog"],
             metavar="NAME|URI",
             show_default="_catalog.db in DIR",
-            help="The catalog of an Iceberg table: the address of a REST catalog or of a database, or a name of "
-            "pyiceberg's configuration.",
+            help="Of an Iceberg table: the address of a REST catalog or of a database, or a name that pyiceberg knows.",
         ),
         Option(
             ["--partition-by"],
             type=click.Choice(("year", "month", "day", "hour", "date")),
-            help="Lay files out by the time of their records in UTC, as topic=/month=/partition=; date is another name "
-            "of day. A line says how many files it will be. An archive keeps its layout.",
+            help="Lay files out by the time of their records in UTC, as topic=/month=/partition=; date is day, too.",
         ),
         Option(
             ["--value"],
             type=click.Choice(("bytes", "string", "json", "avro", "protobuf")),
             show_default="bytes",
-            help="What values are. Records whose values do not fit go to files of their own, in _rejected, with the "
-            "reason.",
+            help="What values are. Records that do not fit go to files in _rejected, with the reason.",
         ),
         Option(
             ["--schema"],
             metavar="TEXT|FILE|infer",
-            help="Of JSON as Spark writes it, such as 'id bigint, path string', or from a sample of the topic (infer); "
-            "without one JSON stays text. Of Avro or Protobuf. Files end in .ddl, .avsc, .proto, .desc.",
+            help="Of JSON as Spark writes it ('id bigint, path string') or from a sample (infer); without one JSON is "
+            "text. Of Avro or Protobuf. Files end in .ddl, .avsc, .proto, .desc.",
         ),
         Option(["--message"], metavar="NAME", show_default="the first", help="The message of Protobuf: shop.Order."),
-        Option(
-            ["--registry"], metavar="URL", help="Where schemas of Avro and Protobuf are: a registry as Confluent's."
-        ),
+        Option(["--registry"], metavar="URL", help="Where Avro's and Protobuf's schemas are, as Confluent's."),
         Option(["--target-file-mb"], type=MEBIBYTES, default="128", help="MiB of the log that make a file."),
         compression("How files are compressed.", "zstd"),
         flag("--durable-only", "Only records that survive a loss of power."),
-        flag(
-            "--follow",
-            "Keep archiving new records until an interrupt (Ctrl-C, SIGTERM). That gives up the round under way, which "
-            "the next run finishes.",
-        ),
-        Option(
-            ["--trigger"],
-            type=SOME_SECONDS,
-            show_default="60",
-            help="With --follow, how often to archive. Each time makes one or more files for every partition that has "
-            "new records.",
-        ),
+        flag("--follow", "Keep archiving new records until an interrupt (Ctrl-C, SIGTERM), through outages."),
+        Option(["--trigger"], type=SOME_SECONDS, show_default="60", help="With --follow, how often it makes files."),
         flag("--accept-loss", "Continue without records that are gone, and note what is missing."),
-        Option(
-            ["--group"],
-            metavar="GROUP",
-            help="Commit how far the archive is to this group, without members, so that `seglog group describe` shows "
-            "it. The archive itself does not need it.",
-        ),
+        Option(["--group"], metavar="GROUP", help="Commit how far it is to this group, for `seglog group describe`."),
     ]
 
 
@@ -90,11 +68,12 @@ def run(options: Options) -> int:
     """Run the job, whose module needs packages that may be missing."""
     if error := missing("seglog archive", "archive"):
         raise InputError(str(error))
-    from seglog_spark.jobs import here
+    from seglog_spark.jobs import archiving
     from seglog_spark.jobs.failures import as_command_errors
+    from seglog_spark.jobs.here import Here
 
     with as_command_errors():
-        return here.run(options)
+        return archiving.run(options, Here)
 
 
 COMMAND: Final = Command(

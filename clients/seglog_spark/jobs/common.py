@@ -1,18 +1,18 @@
-"""Steps common to all jobs, with Spark or without: connect, name a folder, print the result."""
+"""Steps common to all jobs, with Spark or without: connect, open a store and a table."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import answer
 from seglog.cli.exits import InputError, UsageError
 from seglog.client import Client
 from seglog_protocol.extras import missing
 from seglog_protocol.object_stores import place_at
 from seglog_spark.catalog import PATIENCE_SECONDS, connect
 from seglog_spark.servers import server_of
+from seglog_spark.tables.manifest import Format
 from seglog_spark.tables.stores import Folder, Store
+from seglog_spark.tables.targets import ParquetFiles, Target
 
 
 def open_client(options: Options, patience: float = PATIENCE_SECONDS) -> Client:
@@ -47,9 +47,26 @@ def folder_of(text: str, option: str) -> Folder:
     return Folder(Path(text).absolute())
 
 
-def print_result(options: Options, sentence: str, summary: Mapping[str, Any]) -> int:
-    """Print the result: a sentence, or with ``--json`` the whole summary. Returns the exit code, which is 0."""
-    return answer(options, {"job": options.job, **summary}, sentence)
+def open_target(table_format: Format, catalog: str | None, store: Store, **table: Any) -> Target:
+    """The table of a format, whose library comes with an extra; ``table`` is what Delta and Iceberg take besides.
+
+    Raises InputError without the library, and for a place that cannot be an address.
+    """
+    if table_format == "parquet":
+        return ParquetFiles(store)
+    if error := missing(f"--format {table_format}", table_format):
+        raise InputError(str(error))
+    if "://" not in store.place and not {*"#%?"}.isdisjoint(store.place):
+        raise InputError(
+            f"tables have addresses, in which #, % and ? mean something: archive elsewhere than {store.place}"
+        )
+    if table_format == "delta":
+        from seglog_spark.tables.delta import Delta  # noqa: PLC0415 - comes with an extra
+
+        return Delta(store, **table)
+    from seglog_spark.tables.iceberg import Iceberg  # noqa: PLC0415 - comes with an extra
+
+    return Iceberg(store, catalog_name=catalog, **table)
 
 
 def check_kept(place: str, option: str, before: object, now: object) -> None:

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -15,18 +15,20 @@ import pyarrow.compute as pc
 
 from seglog.cli import main
 from seglog.cli.arguments import Options
+from seglog.cli.common import answer
 from seglog.cli.exits import InputError, UsageError
 from seglog.cli.figures import bytes_text
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.records import ConsumerGap
 from seglog_spark.jobs import target
-from seglog_spark.jobs.common import folder_of, open_client, print_result
+from seglog_spark.jobs.common import folder_of, open_client
 from seglog_spark.jobs.inputs import Opened, archive_path, open_input, spans
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner
 from seglog_spark.offsets import OffsetRange
-from seglog_spark.tables.manifest import ArchivedFile, Manifest, load, save
+from seglog_spark.options import parse_write_options
+from seglog_spark.tables.manifest import ArchivedFile, Manifest, load, measured, save
 from seglog_spark.tables.parquet_files import SCHEMA, write_file
 from seglog_spark.tables.stores import Folder
 
@@ -83,7 +85,7 @@ def begin(
 ) -> Manifest | None:
     """The manifest to write; None when ``found`` is it already. InputError when ``found`` must not be replaced."""
     if found is None:
-        return wanted.with_planned(ranges)
+        return replace(wanted, planned=tuple(ranges))
     if found.kind != "compacted" or found.topic != wanted.topic:
         kind = "the archive" if found.kind == "archive" else "a compaction"
         raise InputError(
@@ -98,7 +100,7 @@ def begin(
         raise InputError(
             f"{folder.place} holds another compaction of {found.topic}; add --overwrite to put this one in its place"
         )
-    return wanted.with_planned(ranges)
+    return replace(wanted, planned=tuple(ranges))
 
 
 def _to_files(
@@ -117,19 +119,21 @@ def _to_files(
         runner.start()  # before the folder is claimed, and before an earlier compaction is removed
     with folder.claimed():
         manifest = begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite)
-        if manifest is None:
-            sentence = f"nothing new in {wanted.topic}; {folder.place} is unchanged"
-            return print_result(options, sentence, _summary(options, wanted, [], progress))
-        save(folder, manifest)
-        for name in [name for name in folder.names() if name.endswith(".parquet")]:
-            folder.remove(name)  # of an earlier compaction, whose manifest is gone
-        files = _make_files(options, opened, manifest.planned, folder, runner)
-        save(folder, manifest.with_written(files))
-    size = bytes_text(sum(found.size for found in files))
-    records = sum(found.records for found in files)
-    what = f"{count_of(records, 'record')} of {wanted.topic}, the latest of each key"
-    sentence = f"{what}: {size} in {folder.place}, {progress.seconds:.1f} s"
-    return print_result(options, sentence, _summary(options, wanted, files, progress))
+        files: list[ArchivedFile] = []
+        if manifest is not None:
+            save(folder, manifest)
+            for name in [name for name in folder.names() if name.endswith(".parquet")]:
+                folder.remove(name)  # of an earlier compaction, whose manifest is gone
+            files = _make_files(options, opened, manifest.planned, folder, runner)
+            save(folder, manifest.with_written(files))
+    records, size = measured(files)
+    summary = {"topic": wanted.topic, "out": folder.place, "files": [found.path for found in files]}
+    sentence = f"nothing new in {wanted.topic}; {folder.place} is unchanged"
+    if manifest is not None:
+        what = f"{count_of(records, 'record')} of {wanted.topic}, the latest of each key"
+        sentence = f"{what}: {bytes_text(size)} in {folder.place}, {progress.seconds:.1f} s"
+    counts = {"records": records, "bytes": size, "seconds": progress.seconds}
+    return answer(options, {"job": "compact", **summary, **counts}, sentence)
 
 
 def _make_files(
@@ -149,24 +153,13 @@ def _rows(options: Options, opened: Opened, ranges: Sequence[OffsetRange], runne
     return in_order(found, opened.source.topic, max(1, len(wanted)))
 
 
-def _summary(options: Options, manifest: Manifest, files: Sequence[ArchivedFile], progress: Progress) -> dict[str, Any]:
-    return {
-        "topic": manifest.topic,
-        "out": folder_of(options.out, "--out").place,
-        "files": [found.path for found in files],
-        "records": sum(found.records for found in files),
-        "bytes": sum(found.size for found in files),
-        "seconds": progress.seconds,
-    }
-
-
 def _to_topic(
     options: Options, client: Client, opened: Opened, ranges: Sequence[OffsetRange], runner: Runner, progress: Progress
 ) -> int:
     """Write the latest records to a topic; returns the exit code."""
     from pyspark.sql import Observation, functions  # noqa: PLC0415
 
-    write = target.write_options(options)
+    write = parse_write_options(target.sink_options(options), "batch")
     arguments = {
         "compact": opened.source.topic,
         "topic id": opened.topic_id,

@@ -7,12 +7,9 @@ from contextlib import ExitStack, suppress
 from queue import SimpleQueue
 from typing import Final
 
-import pyarrow as pa
-
 from seglog.cli.arguments import Options
 from seglog.cli.figures import bytes_text
 from seglog.core.errors import count_of
-from seglog_spark.jobs import archiving
 from seglog_spark.jobs.archiving import ArchiveTask
 from seglog_spark.jobs.progress import Measure, Progress
 from seglog_spark.offsets import OffsetRange
@@ -45,14 +42,20 @@ class Here(ExitStack):
     ) -> list[list[ArchivedFile]]:
         """Implements ``Executor``. The first error ends it; what is under way then is given up."""
         waiting, done = iter(enumerate(items)), SimpleQueue[tuple[int, list[ArchivedFile] | BaseException]]()
-        is_over = threading.Event()
-        rows: list[int] = []
-        sizes: list[int] = []
+        is_over, lock = threading.Event(), threading.Lock()
+        records = files = size = 0
 
-        def seen(batch: pa.RecordBatch) -> None:
+        def seen(more_records: int, more_files: int) -> None:
+            nonlocal records, files
             if is_over.is_set():
                 raise _GivenUpError
-            rows.append(batch.num_rows)
+            with lock:
+                records, files = records + more_records, files + more_files
+
+        def shown() -> str:
+            counts = [count_of(records, "record")] if records else []
+            counts += [count_of(files, "file")] if files else []
+            return ", ".join(counts + ([bytes_text(size)] if size else []))
 
         def work() -> None:
             for number, item in waiting:  # each goes to one thread
@@ -67,7 +70,7 @@ class Here(ExitStack):
         threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
         found: dict[int, list[ArchivedFile]] = {}
         try:
-            with self._progress.watching(lambda: _progress(sum(rows), sum(sizes))):
+            with self._progress.watching(shown):
                 for thread in threads:
                     thread.start()
                 while len(found) < len(items):
@@ -75,19 +78,10 @@ class Here(ExitStack):
                     if isinstance(result, BaseException):
                         raise result
                     found[number] = result
-                    sizes.append(measure(result)[1])
+                    size += measure(result)[1]
         finally:
             is_over.set()
             for thread in threads:
                 with suppress(RuntimeError):  # not started: an interrupt came first
                     thread.join(_END_SECONDS)
         return [found[number] for number in range(len(items))]
-
-
-def _progress(records: int, size: int) -> str:
-    return ", ".join(([count_of(records, "record")] if records else []) + ([bytes_text(size)] if size else []))
-
-
-def run(options: Options) -> int:
-    """Run the job; with ``--follow`` until it is interrupted."""
-    return archiving.run(options, Here)

@@ -15,11 +15,11 @@ from seglog_spark.jobs.common import open_client
 from seglog_spark.jobs.inputs import Input, archive_path, open_input
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner
-from seglog_spark.jobs.target import Pace, begin, print_written, write_options
+from seglog_spark.jobs.target import Pace, begin, print_written, sink_options
 from seglog_spark.marks import Writing
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
-from seglog_spark.options import WriteOptions
+from seglog_spark.options import WriteOptions, parse_write_options
 from seglog_spark.tasks import Written
 from seglog_spark.writing import warn_of_expired, write_rows
 
@@ -46,7 +46,7 @@ def run(options: Options) -> int:
     """Run the job."""
     if options.topic == options.to_topic:
         raise UsageError(f"{options.topic} is read and written: name another topic to append to")
-    write = write_options(options)
+    write = parse_write_options(sink_options(options), "batch")
     progress = Progress("replay")
     with closing(open_client(options)) as client:
         opened = open_input(options, client)

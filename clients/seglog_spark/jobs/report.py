@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from datetime import tzinfo
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +29,7 @@ from seglog_spark.jobs.inputs import Opened, open_input
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner
 from seglog_spark.offsets import OffsetRange
-from seglog_spark.tables.stores import whole_file, write_whole
+from seglog_spark.tables.stores import whole_file
 
 _SHOWN: Final = {"hour": 13, "day": 10, "month": 7, "year": 4}
 """Characters of a time that are shown for each period."""
@@ -79,24 +81,19 @@ def merged(rows: Iterable[ReportRow]) -> ReportRow:
     return ReportRow(
         partition=partitions.pop() if len(partitions) == 1 else None,
         period=None,
-        records=sum(row.records for row in kept),
-        bytes=sum(row.bytes for row in kept),
         first_offset=min(row.first_offset for row in kept),
         last_offset=max(row.last_offset for row in kept),
         min_timestamp=min(times, default=None),
         max_timestamp=max(times, default=None),
-        null_keys=sum(row.null_keys for row in kept),
-        tombstones=sum(row.tombstones for row in kept),
+        **{name: sum(getattr(row, name) for row in kept) for name in ("records", "bytes", "null_keys", "tombstones")},
     )
 
 
 def by_partition(rows: Iterable[ReportRow]) -> dict[int, ReportRow]:
     """One row for each partition with records; empty for a report that is not by partition."""
-    found: dict[int, list[ReportRow]] = {}
-    for row in rows:
-        if row.partition is not None:
-            found.setdefault(row.partition, []).append(row)
-    return {partition: merged(found[partition]) for partition in sorted(found)}
+    of = attrgetter("partition")
+    found = groupby(sorted((row for row in rows if row.partition is not None), key=of), of)
+    return {partition: merged(group) for partition, group in found}
 
 
 def table(
@@ -127,7 +124,7 @@ def _period(time_ms: int | None, period: str | None, zone: tzinfo | None) -> str
 
 
 def write_parquet(path: Path, rows: Sequence[ReportRow], by: Sequence[str]) -> None:
-    """Write the rows to a file atomically, times as timestamps."""
+    """Write the rows to a file, times as timestamps."""
     moment = pa.timestamp("ms", tz="UTC")
     times = {"period", "min_timestamp", "max_timestamp"}
     kinds: Mapping[str, Any] = {
@@ -137,8 +134,7 @@ def write_parquet(path: Path, rows: Sequence[ReportRow], by: Sequence[str]) -> N
     names = list(rows[0].to_json(by)) if rows else list(kinds)
     schema = pa.schema([(name, kinds[name]) for name in names])
     made = pa.Table.from_pylist([row.to_json(by) for row in rows], schema)
-    with whole_file(path) as temporary:
-        pq.write_table(made, temporary)
+    pq.write_table(made, path)
 
 
 def grouped(rows: Any, by: Sequence[str]) -> Any:
@@ -215,13 +211,12 @@ def _print_result(options: Options, kind: str, topic: str, rows: Sequence[Report
     written = [row.to_json(options.by) for row in rows]
     lines = [*aligned(*table(rows, options.by, zone_of(options)))]
     if options.out is not None:
-        path = Path(options.out).absolute()
-        if kind == "parquet":
-            write_parquet(path, rows, options.by)
-        elif kind == "json":
-            write_whole(path, json.dumps(summary | {"rows": written}).encode() + b"\n")
-        else:
-            write_whole(path, ("\n".join(lines) + "\n").encode())
+        with whole_file(Path(options.out).absolute()) as path:
+            if kind == "parquet":
+                write_parquet(path, rows, options.by)
+            else:
+                text = json.dumps(summary | {"rows": written}) if kind == "json" else "\n".join(lines)
+                path.write_text(f"{text}\n", "utf-8")
     if options.json or (kind == "json" and options.out is None):
         print_json(summary if options.out is not None else summary | {"rows": written})
         return

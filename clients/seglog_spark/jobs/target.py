@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from seglog.cli.arguments import Options
+from seglog.cli.common import answer
 from seglog.cli.exits import UsageError
 from seglog.client import Client
 from seglog.core.errors import count_of, duration_of
 from seglog_protocol.errors import InvalidPartitionsError
 from seglog_protocol.messages import TopicDescription
-from seglog_spark.jobs.common import print_result
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
-from seglog_spark.options import WriteOptions, parse_write_options
+from seglog_spark.options import WriteOptions
 from seglog_spark.servers import options_of, server_of
 
 
@@ -29,11 +29,6 @@ def sink_options(options: Options) -> dict[str, str]:
     if options.job_id is not None:
         given |= {"deliveryGuarantee": "effectively-once", "jobId": options.job_id}
     return given
-
-
-def write_options(options: Options) -> WriteOptions:
-    """The same, parsed; OptionError for contradictions."""
-    return parse_write_options(sink_options(options), "batch")
 
 
 def prepare_topic(client: Client, name: str, partitions: int, preserve: Sequence[str], progress: Progress) -> None:
@@ -137,7 +132,7 @@ def print_written(
         sentence = f"{topic} has no records there; nothing was written"
     written = {"topic": topic, "to_topic": options.to_topic, "job_id": options.job_id, "records": records}
     done = {"is_repeated": pinned.is_finished, "left_out": left_out, "seconds": progress.seconds}
-    return print_result(options, sentence, {**written, **more, **done})
+    return answer(options, {"job": options.job, **written, **more, **done}, sentence)
 
 
 def _words(arguments: Mapping[str, Any]) -> str:

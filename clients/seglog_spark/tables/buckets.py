@@ -151,12 +151,8 @@ class Bucket:
     @staticmethod
     def _renew(claim: Claim, is_over: threading.Event) -> None:
         while not is_over.wait(RENEW_SECONDS):
-            try:
+            with suppress(InputError, OSError):  # lost, which the check before the next commit says; or tried again
                 claim.renew()
-            except InputError:  # lost, which the check before the next commit says
-                return
-            except OSError:  # tried again, and if that takes too long it is lost
-                continue
 
     @contextmanager
     def _failing(self, doing: str, name: str) -> Iterator[None]:

@@ -114,10 +114,6 @@ class Manifest:
         )
         return replace(self, partitions=there, files=files, planned=(), rejected=rejected)
 
-    def with_planned(self, planned: Sequence[OffsetRange]) -> "Manifest":
-        """With these ranges as planned: they are about to be written."""
-        return replace(self, planned=tuple(planned))
-
     def with_written(self, written: Sequence[ArchivedFile]) -> "Manifest":
         """With the planned ranges written, to these files."""
         partitions = dict(self.partitions)
@@ -161,6 +157,11 @@ def is_rejected(found: ArchivedFile) -> bool:
     return found.path.startswith(REJECTED)
 
 
+def measured(files: Sequence[ArchivedFile]) -> tuple[int, int]:
+    """The records and bytes of files."""
+    return sum(found.records for found in files), sum(found.size for found in files)
+
+
 def period_name(
     r: OffsetRange, layout: str, period: str, number: int | None = None, table_format: Format = "parquet"
 ) -> str:
@@ -188,8 +189,8 @@ def load(store: Store) -> Manifest | None:
     except FileNotFoundError:
         if any(name[0] not in "_." for name in store.names()):
             raise InputError(
-                f"{store.place} is not an archive of seglog: it holds other files, and no {MANIFEST}; name a folder "
-                "that is empty or not there yet"
+                f"{store.place} is not an archive of seglog: it holds other files, and no {MANIFEST}; a new archive "
+                "needs a folder that is empty or not there yet"
             ) from None
         return None
     except NotADirectoryError:
@@ -202,12 +203,8 @@ def load(store: Store) -> Manifest | None:
 
 def load_whole(store: Store) -> Manifest:
     """The manifest of an archive to be read. InputError when there is none, or its compaction is unfinished."""
-    try:
-        store.size(MANIFEST)
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{store.place} holds no archive of seglog: there is no {MANIFEST} in it") from None
-    found = load(store)
-    assert found is not None
+    if (found := load(store)) is None:
+        raise InputError(f"{store.place} holds no archive of seglog: there is no {MANIFEST} in it")
     if found.format != "parquet":
         raise InputError(
             f"{store.place} is a table of {found.format.title()}, which knows its files itself; this job reads "

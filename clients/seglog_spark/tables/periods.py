@@ -11,8 +11,8 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import numpy as np
@@ -50,10 +50,11 @@ def write_by_period(
     table_format: Format = "parquet",
     rows_max: int = sys.maxsize,
     schema: pa.Schema = SCHEMA,
+    on_file: Callable[[], object] = lambda: None,
 ) -> list[ArchivedFile]:
     """Write all records of ``r`` to files by period; the first file has the gaps. One file if there is no record.
 
-    A period of more than ``rows_max`` records has several files, in order.
+    A period of more than ``rows_max`` records has several files, in order. ``on_file`` is called after each file.
 
     Otherwise as ``write_file``.
     """
@@ -67,10 +68,11 @@ def write_by_period(
         names = [period_name(r, layout, shown(period, layout), number, table_format) for period, number, _ in pieces]
         _begin(store, r, names)
         parts = [Part(names[0], whole.missing, whole.gaps), *(Part(name, 0, ()) for name in names[1:])]
-        return [
-            write_file(store, r, piece, compression, part=part, schema=schema)
-            for (_, _, piece), part in zip(pieces, parts, strict=True)
-        ]
+        written = []
+        for (_, _, piece), part in zip(pieces, parts, strict=True):
+            written.append(write_file(store, r, piece, compression, part=part, schema=schema))
+            on_file()
+        return written
 
 
 def find_by_period(store: Store, r: OffsetRange) -> list[ArchivedFile]:
@@ -125,11 +127,9 @@ def _note(r: OffsetRange) -> str:
 
 
 def _begun(store: Store, r: OffsetRange) -> list[str]:
-    try:
-        names: list[str] = json.loads(store.read(_note(r)))
-    except FileNotFoundError:
-        return []
-    return names
+    with suppress(FileNotFoundError):
+        return list(json.loads(store.read(_note(r))))
+    return []
 
 
 def _begin(store: Store, r: OffsetRange, names: list[str]) -> None:

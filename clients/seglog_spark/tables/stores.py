@@ -151,12 +151,6 @@ def is_taken(place: str, found: Mapping[str, Any]) -> InputError:
     return InputError(f"another run{who} is writing to {place}; wait until it has ended")
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file atomically and durably."""
-    with whole_file(path) as temporary:
-        temporary.write_bytes(content)
-
-
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path to write to; renamed to ``path``, durably, when the block ends, removed if the block fails."""

@@ -30,6 +30,10 @@ class Shape(NamedTuple):
 class Target(Protocol):
     """A table. Its log, where it has one, is the truth about what it holds: the manifest may lag behind by a commit."""
 
+    @property
+    def store(self) -> Store:
+        """Where its files lie."""
+
     def ends(self) -> Mapping[int, int] | None:
         """The offset up to which the table has everything of a partition, by its own log; None without one."""
 

@@ -16,7 +16,7 @@ _MS_PER_US = 1000
 
 
 def decode(
-    data: bytes, topic: str, partition: int, schema: pa.Schema = SCHEMA, **options: int
+    data: bytes, topic: str, partition: int, schema: pa.Schema = SCHEMA, **options: Any
 ) -> Iterator[DecodedRecords]:
     """The records of whole batches."""
     return decode_verified(read_batches(data), topic, partition, schema, **options)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from seglog.arrow import decoding
 from seglog.arrow.decoding import LOCKSTEP_MIN, DecodedRecords, decode_headers
+from seglog.arrow.fitting import Misfit
 from seglog.arrow.schema import SCHEMA, schema_of
 from seglog_protocol import record_columns
 from seglog_protocol.batch_builder import compacted_batch, encode_batch
@@ -230,11 +231,16 @@ def test_batches_are_not_opened_where_headers_are_enough() -> None:
 
 
 def test_a_time_beyond_microseconds_is_an_error_that_says_how_to_read_on() -> None:
-    data = encode_batch([(0, None, b"a", ()), (INT64_MAX // 100, None, b"b", ())])
+    data = encode_batch([(0, None, b"a", ()), (INT64_MAX // 100, None, b"b", ()), (-7, None, b"c", ())])
     _, error = _rows_and_error(data)
     assert (error.start_offset, error.next_offset) == (1, 2)
     assert "leave out the column timestamp" in error.message
     assert len(list(decode(data, "t", 4, schema_of(["value"])))) == 1
+    told = list[Misfit]()
+    (part,) = decode(data, "t", 4, on_misfit=told.append)
+    assert part.table.column("timestamp").cast(pa.int64()).to_pylist() == [0, None, -7000]
+    reason = f"of a time that microseconds cannot hold ({INT64_MAX // 100} ms)"
+    assert told == [Misfit("t", 4, 1, reason, b"b")]
 
 
 def test_a_stream_that_is_empty_where_compaction_took_everything_is_no_error() -> None:

@@ -39,8 +39,8 @@ def test_a_format_is_kept_and_is_what_its_readers_read(tmp_path: Path, capsys: p
         load_whole(Folder(Path(out)))
 
 
-def archived(broker: Broker, out: Path, *more: str) -> int:
-    return main(["--server", broker.address, "archive", "--topic", "t", "--out", str(out), *more])
+def archived(broker: Broker, out: Path, *more: str, topic: str = "t") -> int:
+    return main(["--server", broker.address, "archive", "--topic", topic, "--out", str(out), *more])
 
 
 def test_values_are_typed_by_a_schema_that_is_inferred_shown_and_kept(
@@ -50,6 +50,7 @@ def test_values_are_typed_by_a_schema_that_is_inferred_shown_and_kept(
     out, text = tmp_path / "typed", tmp_path / "text"
     with Broker() as broker, connect(broker.address) as client:
         client.create_topic("t", partitions=2)
+        client.create_topic("u")
         with client.producer("t") as producer:
             for number in range(40):
                 producer.send(b'{"id": %d, "tags": ["a"]}' % number, partition=number % 2)
@@ -58,15 +59,18 @@ def test_values_are_typed_by_a_schema_that_is_inferred_shown_and_kept(
         assert "values are json: id bigint, tags array<string>" in capsys.readouterr().err
         with client.producer("t") as producer:
             producer.send(b'{"id": "x"}', partition=1)
-        assert archived(broker, out, "--value", "json", "--json") == 0
+        assert archived(broker, out, "--value", "json", "--json") == 1  # nothing fits
         said = capsys.readouterr()
         assert json.loads(said.out)["rejected"] == 1
-        assert f"values of 1 record do not fit: the reasons are in {out}/_rejected" in said.err
+        assert "1 record rejected (1 in partition 1), 1 of them because the value is JSON of another shape" in said.err
+        assert f"; all are in {out}/_rejected" in said.err
+        assert archived(broker, out, topic="u") != 0
+        assert "holds the archive of t; an archive of u needs a folder of its own" in capsys.readouterr().err
         for options, sentence in (
             ((), "was begun with --value json, and stays as it was begun"),
-            (("--value", "json", "--schema", "id int"), "with --schema id bigint, tags array<string>, and stays"),
+            (("--value", "json", "--schema", "id bigint"), "and the schema of values has others now (tags): name"),
             (("--value", "string", "--schema", "id int"), "values that are string have no schema"),
-            (("--schema", "id int"), "say with --value what the values are"),
+            (("--schema", "id int"), "values that are bytes have no schema: say what they are"),
             (("--value", "json", "--schema", "none.ddl"), "seglog: none.ddl: No such file or directory"),
             (("--value", "avro", "--schema", "x"), "decoding avro needs the package fastavro, which is missing: pip"),
         ):
@@ -91,7 +95,11 @@ def test_tables_have_columns_of_types_too(tmp_path: Path, table_format: str) -> 
         for value in (b'{"by": {"id": 5}}', b"{"):
             with client.producer("t") as producer:
                 producer.send(value, timestamp=HOUR_MS)
-            assert archived(broker, out, *options, "--partition-by", "day") == 0
+            assert archived(broker, out, *options, "--partition-by", "day") == (value == b"{")
+        files = sorted(Folder(out).names())
+        options = ("--value", "json", "--schema", "by struct<id: bigint>, more int", *options[4:])
+        assert archived(broker, out, *options, "--partition-by", "day") != 0
+        assert sorted(Folder(out).names()) == files
     rows = READERS[table_format](out, ["value"])
     assert rows.column("value").to_pylist() == [{"by": {"id": 5}}]
     assert list(Folder(out).names("_rejected")) == [f"_rejected/t-0/{1:020d}-{2:020d}.rejected"]

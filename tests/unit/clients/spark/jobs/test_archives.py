@@ -21,7 +21,7 @@ from seglog.core.moments import AtOffset, AtTime, Edge, Moment
 from seglog.core.records import ConsumerGap
 from seglog_protocol.messages import TopicDescription
 from seglog_spark.jobs import archiving
-from seglog_spark.jobs.archiving import ArchiveTask, Place, Plan, archive, check_same
+from seglog_spark.jobs.archiving import ArchiveTask, archive, check_same, next_ranges
 from seglog_spark.jobs.inputs import ArchiveInput, archive_ends, spans
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.planning import DataLossError, Ends
@@ -241,7 +241,11 @@ def test_a_period_is_a_year_a_month_or_an_hour(tmp_path: Path, layout: str, fold
 
 def test_a_period_of_many_records_has_several_files_in_order(tmp_path: Path) -> None:
     store = Folder(tmp_path)
-    written = write_by_period(store, "year", SPAN, batches(SPAN, (), rows_max=7), "zstd", rows_max=15)
+    told = iter(range(3))
+    written = write_by_period(
+        store, "year", SPAN, batches(SPAN, (), rows_max=7), "zstd", rows_max=15, on_file=lambda: next(told)
+    )
+    assert list(told) == []
     assert [found.path.rpartition("/")[2] for found in written] == [
         f"00000000000000000100-00000000000000000140-{number:05d}.parquet" for number in range(3)
     ]
@@ -319,7 +323,7 @@ def archived(r: OffsetRange, *gaps: FileGap) -> ArchivedFile:
 
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
-    made = Manifest("t", "id").with_planned([FIRST, OffsetRange("t", 1, 5, 9)])
+    made = Manifest("t", "id", planned=(FIRST, OffsetRange("t", 1, 5, 9)))
     save(Folder(tmp_path), made)
     assert load(Folder(tmp_path)) == made
     full = made.with_written([archived(OffsetRange("t", 1, 5, 9)), archived(FIRST, FileGap(3, 5, "compacted"))])
@@ -350,7 +354,7 @@ def test_a_folder_with_something_else_in_it_is_no_archive(tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"letter\.txt is a file"):
         load(Folder(tmp_path / "letter.txt"))
     with pytest.raises(InputError, match="holds no archive"):
-        load_whole(Folder(tmp_path))
+        load_whole(Folder(tmp_path / "missing"))
     for text in (
         "",
         "[]",
@@ -363,10 +367,10 @@ def test_a_folder_with_something_else_in_it_is_no_archive(tmp_path: Path) -> Non
 
 
 def test_a_compaction_that_was_not_finished_is_not_read(tmp_path: Path) -> None:
-    save(Folder(tmp_path), Manifest("t", "id", "compacted").with_planned([FIRST]))
+    save(Folder(tmp_path), Manifest("t", "id", "compacted", planned=(FIRST,)))
     with pytest.raises(InputError, match="was not finished"):
         load_whole(Folder(tmp_path))
-    save(Folder(tmp_path), Manifest("t", "id").with_planned([FIRST]))
+    save(Folder(tmp_path), Manifest("t", "id", planned=(FIRST,)))
     assert load_whole(Folder(tmp_path)).planned == (FIRST,)  # of an archive what is there can be read
 
 
@@ -386,7 +390,7 @@ ARCHIVED = [OffsetRange("a", 0, 5, 20), OffsetRange("a", 0, 20, 60), OffsetRange
 
 def archive_of(folder: Path) -> tuple[ArchiveInput, Manifest]:
     files = [write_file(Folder(folder), r, batches(r), "none") for r in ARCHIVED]
-    manifest = Manifest("a", "id").with_planned(ARCHIVED).with_written(files)
+    manifest = Manifest("a", "id", planned=tuple(ARCHIVED)).with_written(files)
     return ArchiveInput("a", Folder(folder), manifest.files), manifest
 
 
@@ -440,7 +444,7 @@ def test_a_range_is_read_in_order_over_the_edges_of_files(tmp_path: Path) -> Non
 # --- Archives without Spark: what is planned, and what is left when a run is killed at any step -----------------------
 
 
-PLAN = Plan("localhost", "a", 10 * RECORD_BYTES)
+PLAN = partial(next_ranges, server="localhost", range_bytes=10 * RECORD_BYTES)
 TOPIC = TopicDescription("a", "id", partitions=2, max_message_bytes=1 << 20, segment_bytes=1 << 30)
 
 
@@ -473,7 +477,7 @@ def in_log(source: FakeLog) -> list[tuple[int, int]]:
 def test_a_plan_covers_what_the_archive_lacks_once() -> None:
     source = log(a_0=25, a_1=4)
     empty = Manifest("a", "id").with_partitions({0: 0, 1: 0})
-    ranges = PLAN.next_ranges(source, empty)
+    ranges = PLAN(source, empty)
     assert ranges == [
         OffsetRange("a", 0, 0, 8),
         OffsetRange("a", 0, 8, 16),
@@ -481,20 +485,19 @@ def test_a_plan_covers_what_the_archive_lacks_once() -> None:
         OffsetRange("a", 1, 0, 4),
     ]
     there = Manifest("a", "id", partitions={0: (0, 25)}).with_partitions({0: 0, 1: 0})
-    assert PLAN.next_ranges(source, there) == [OffsetRange("a", 1, 0, 4)]
-    assert PLAN.next_ranges(source, Manifest("a", "id", partitions={0: (0, 25), 1: (0, 4)})) == []
-    assert PLAN.next_ranges(FakeLog({tp("a-0"): 9}, {tp("a-0"): 9}), Manifest("a", "id").with_partitions({0: 9})) == []
+    assert PLAN(source, there) == [OffsetRange("a", 1, 0, 4)]
+    assert PLAN(source, Manifest("a", "id", partitions={0: (0, 25), 1: (0, 4)})) == []
+    assert PLAN(FakeLog({tp("a-0"): 9}, {tp("a-0"): 9}), Manifest("a", "id").with_partitions({0: 9})) == []
 
 
 def test_what_expired_before_it_was_archived_is_an_error_or_a_gap_of_the_first_file() -> None:
     source = FakeLog({tp("a-0"): 25}, {tp("a-0"): 12})
     there = Manifest("a", "id", partitions={0: (0, 5)})
     with pytest.raises(DataLossError, match="from 5 to 25 cannot all be read: the log begins at 12"):
-        PLAN.next_ranges(source, there)
-    accepting = Plan("localhost", "a", 10 * RECORD_BYTES, accept_loss=True)
-    assert accepting.next_ranges(source, there) == [OffsetRange("a", 0, 5, 18), OffsetRange("a", 0, 18, 25)]
+        PLAN(source, there)
+    assert PLAN(source, there, accept_loss=True) == [OffsetRange("a", 0, 5, 18), OffsetRange("a", 0, 18, 25)]
     # A topic that begins late is none that has lost something.
-    assert PLAN.next_ranges(source, Manifest("a", "id").with_partitions({0: 12}))[0].start == 12
+    assert PLAN(source, Manifest("a", "id").with_partitions({0: 12}))[0].start == 12
 
 
 def test_an_archive_of_another_topic_is_left_alone(tmp_path: Path) -> None:
@@ -526,7 +529,7 @@ def test_the_log_of_a_table_is_the_truth(tmp_path: Path) -> None:
     entries = tuple(ArchivedFile(f"{n}", 0, n, n + 3, 3, 1, None, None, 0, ()) for n in (2, 5))
     less = replace(made, files=entries).with_table({0: 5})
     assert (less.partitions, less.planned, less.files) == ({0: (2, 5), 1: (0, 0)}, (), entries[:1])
-    gone = Place(Folder(tmp_path), Delta(Folder(tmp_path), "a", "id"))
+    gone = Delta(Folder(tmp_path), "a", "id")
     with pytest.raises(InputError, match="has been archived to, and the table is gone, or is in another catalog"):
         archive(PLAN, log(a_0=25), made, gone, lambda _: [])
 
@@ -573,7 +576,7 @@ def test_a_run_that_is_killed_at_any_step(
     """A run that is killed at any step is gone on with and nothing is doubled or missing."""
     monkeypatch.setattr(archiving, "RangeReader", FakeReader)
     settings = {"partition_by": layout, "format": table_format}
-    values = Values("json", "id bigint") if table_format == "parquet" else None
+    values = Values("json", "id bigint") if table_format == "parquet" else Values("bytes")
 
     def target_in(store: Folder) -> Target:
         if table_format == "parquet":
@@ -582,7 +585,7 @@ def test_a_run_that_is_killed_at_any_step(
 
     def run(folder: Path, source: FakeLog, last_step: int) -> bool:
         """Whether it came to its end."""
-        place = Place(Folder(folder), target_in(Folder(folder)))
+        place = target_in(Folder(folder))
         task = ArchiveTask("localhost", place.store, "none", False, False, layout, table_format, values=values)
         steps = Steps(last_step)
         with monkeypatch.context() as patch:
@@ -616,7 +619,7 @@ def test_a_run_that_is_killed_at_any_step(
             for found in made.rejected
             for row in pq.read_table(folder / found.path).to_pylist()
         ]
-        assert bool(beside) == (values is not None)
+        assert bool(beside) == (table_format == "parquet")
         assert sorted([*in_archive(folder, table_format), *beside]) == in_log(source)
         assert table_format != "parquet" or {found.path for found in (*made.files, *made.rejected)} == {
             str(p.relative_to(folder)) for p in files_in(folder)

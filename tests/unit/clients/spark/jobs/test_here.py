@@ -2,9 +2,9 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from seglog.cli.arguments import Options
@@ -15,7 +15,7 @@ from seglog_spark.tables.manifest import ArchivedFile
 from tests.spark.jobs.records import batches
 
 RANGES = [OffsetRange("t", number, 0, 20) for number in range(6)]
-Seen = Callable[[pa.RecordBatch], None]
+Seen = Callable[[int, int], None]
 
 
 def run(
@@ -35,6 +35,13 @@ def test_results_are_in_the_order_of_the_ranges() -> None:
     assert run(lambda r, _: [archived(r)]) == [[archived(r)] for r in RANGES]
 
 
+def test_progress_tells_records_and_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = list[Callable[[], str]]()
+    monkeypatch.setattr(Progress, "watching", lambda _, look: nullcontext(looks.append(look)))
+    run(lambda r, seen: [archived(r)] if seen(5, 1) is None else [], lambda _: (0, 10))
+    assert looks[0]() == "30 records, 6 files, 60 B"
+
+
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_the_first_error_or_an_interrupt_gives_up_the_others(
     error: type[BaseException], monkeypatch: pytest.MonkeyPatch
@@ -50,7 +57,7 @@ def test_the_first_error_or_an_interrupt_gives_up_the_others(
         try:
             while True:
                 for batch in batches(r):
-                    seen(batch)
+                    seen(batch.num_rows, 0)
         except Exception as found:
             ended.add(type(found).__name__)
             raise

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,12 +11,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from seglog.arrow.fitting import Misfit
 from seglog.arrow.values import Values
 from seglog.cli.arguments import Options
 from seglog.cli.exits import InputError
 from seglog.core.records import ConsumerGap
 from seglog_spark.jobs import archiving
-from seglog_spark.jobs.archiving import ArchiveTask, Place, Plan, archive
+from seglog_spark.jobs.archiving import ArchiveTask, archive, next_ranges
 from seglog_spark.jobs.inputs import open_input
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.tables.manifest import FileGap, Layout, Manifest, load, rejected_name, save
@@ -29,8 +31,11 @@ from tests.spark.jobs.records import DAY_US, batches, timed
 VALUES = Values("json", "id bigint")
 
 
+WRONG = {3, 5, 9}
+
+
 def value_at(offset: int) -> bytes | None:
-    """Of offsets with 3 at their end it is no JSON, with 5 of another shape, with 7 a tombstone."""
+    """Of offsets with 3 at their end it is no JSON, with 5 of another shape, with 7 a tombstone; of 9 the time is."""
     return {3: b"{", 5: b'{"id":"x"}', 7: None}.get(offset % 10, b'{"id":%d}' % offset)
 
 
@@ -41,13 +46,17 @@ COMPACTED = 8
 class FakeReader:
     """In place of RangeReader."""
 
-    def __init__(self, *_: Any, on_gap: Callable[[ConsumerGap], None], **__: Any) -> None:
-        self.on_gap = on_gap
+    def __init__(
+        self, *_: Any, on_gap: Callable[[ConsumerGap], None], on_misfit: Callable[..., None], **__: Any
+    ) -> None:
+        self.on_gap, self.on_misfit = on_gap, on_misfit
 
     def read(self, r: OffsetRange) -> Iterator[pa.RecordBatch]:
         place = SCHEMA.names.index("value")
         if r.start <= COMPACTED < r.end:
             self.on_gap(ConsumerGap("a", 0, COMPACTED, COMPACTED + 1, "compacted"))
+        for offset in range(r.start - r.start % 10 + 9, r.end, 10):
+            self.on_misfit(Misfit("a", 0, offset, "of a time", b""))
         for batch in timed(batches(r, {COMPACTED}), lambda offset: offset % 2 * DAY_US):
             values = [value_at(offset) for offset in batch.column("offset").to_pylist()]
             yield batch.set_column(place, "value", pa.array(values, pa.binary()))
@@ -65,13 +74,13 @@ def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> L
 
 
 def run(folder: Path, layout: Layout, end: int, target: Target | None = None) -> None:
-    place = Place(Folder(folder), target or ParquetFiles(Folder(folder)))
+    place = target or ParquetFiles(Folder(folder))
     task = ArchiveTask(
         "localhost", place.store, "zstd", durable_only=False, accept_loss=False, layout=layout, values=VALUES
     )
     with place.store.claimed():
         manifest = load(place.store) or Manifest("a", "id", settings={"partition_by": layout} if layout else {})
-        plan = Plan("localhost", "a", 40 * RECORD_BYTES)
+        plan = partial(next_ranges, server="localhost", range_bytes=40 * RECORD_BYTES)
         archive(plan, log(a_0=end), manifest, place, lambda ranges: [task(r) for r in ranges])
 
 
@@ -87,7 +96,7 @@ class Table(ParquetFiles):
 def check(folder: Path, end: int) -> None:
     """Each record is in the archive with a value of its type, or beside it with the reason."""
     rows = ds.dataset(folder, format="parquet").to_table(columns=["offset", "value"]).sort_by("offset").to_pylist()
-    fitting = [offset for offset in range(end) if offset % 10 not in {3, 5} and offset != COMPACTED]
+    fitting = [offset for offset in range(end) if offset % 10 not in WRONG and offset != COMPACTED]
     assert [row["offset"] for row in rows] == fitting
     assert [row["value"] for row in rows] == [None if n % 10 == 7 else {"id": n} for n in fitting]
     (first, *_) = ds.dataset(folder, format="parquet").files
@@ -96,9 +105,9 @@ def check(folder: Path, end: int) -> None:
     assert made is not None
     beside = [row for found in made.rejected for row in pq.read_table(folder / found.path).to_pylist()]
     assert [(row["offset"], row["value"]) for row in beside] == [
-        (n, value_at(n)) for n in range(end) if n % 10 in {3, 5}
+        (n, value_at(n)) for n in range(end) if n % 10 in WRONG
     ]
-    assert {row["reason"][:7] for row in beside} == {"no JSON", "JSON of"}
+    assert {row["reason"][:7] for row in beside} == {"no JSON", "JSON of", "of a ti"}
     assert sum(found.records for found in made.rejected) == sum(found.missing for found in made.files) - 1
     assert made.files[0].gaps is not None
     assert {FileGap(3, 4, "rejected"), FileGap(8, 9, "compacted")} <= set(made.files[0].gaps)
