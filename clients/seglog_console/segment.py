@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from starlette.exceptions import HTTPException
 
 from seglog.asyncio import raw
-from seglog.cli.pictures.density import Batch, Entry, density_picture
+from seglog.cli.pictures.density import DAMAGED, Batch, Entry, density_picture
 from seglog.cli.segment_table import facts_of
 from seglog.core.conversations import ask
 from seglog.core.errors import count_of
@@ -17,7 +17,7 @@ from seglog_console.topic import address_of, drawn
 from seglog_console.viewer import several
 from seglog_protocol import messages
 from seglog_protocol.compression import Codec
-from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, SeglogError
+from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header
 
 WHOLE_BYTES_MAX: Final = 4 << 20
@@ -32,6 +32,8 @@ KEPT_SECONDS: Final = 30.0
 _STRIDE: Final = 4
 """Places are looked at in so many rounds, so that what was seen lies evenly, wherever they end."""
 _CODECS: Final = {codec.value: codec.name.lower() for codec in Codec}
+_DAMAGED_MAX: Final = 20
+"""Places behind which reading goes on."""
 _SEGMENTS: Final = 20
 """Of one request that looks for one: those that wait to be deleted come first."""
 
@@ -127,10 +129,10 @@ async def _sample(view: View, log: messages.ExplainSegmentsReply, segment: messa
     facts.append(
         f"{len(entries):,} of {count_of(said, 'entry', many='entries')} of its index, to which {len(offsets)} seeks led"
     )
-    if is_whole and sought:
-        batches, trouble = await _all(view, log, segment, first, sought[0].position or 0)
-        facts.insert(0, f"all of its {count_of(len(batches), 'batch', many='batches')}")
-        facts += trouble
+    if is_whole:
+        batches, damaged = await _all(view, log, segment, first)
+        facts.insert(0, f"all of its {count_of(len(batches) - len(damaged), 'batch', many='batches')}")
+        facts += damaged
     else:
         batches = _between(sought, headers)
         facts.insert(0, f"sampled at {len(offsets)} places: {count_of(len(batches), 'batch', many='batches')}")
@@ -155,44 +157,44 @@ def _between(sought: Sequence[messages.ExplainReply], headers: dict[int, BatchHe
     for reply in sought:
         if reply.position is None or reply.base_offset is None or reply.last_offset is None:
             continue
-        header = headers.get(reply.position)
-        found[reply.position] = Batch(
-            reply.position,
-            reply.batch_size,
-            reply.base_offset,
-            reply.last_offset + 1,
-            reply.last_offset + 1 - reply.base_offset if header is None else header.record_count,
-            reply.record_timestamp if header is None else header.max_timestamp,
-            "" if header is None else _CODECS.get(header.codec_id, "unknown"),
-        )
+        if (header := headers.get(reply.position)) is not None:
+            found[reply.position] = _batch(reply.position, header)
+            continue
+        first, behind = reply.base_offset, reply.last_offset + 1
+        sizes = reply.position, reply.batch_size, first, behind, behind - first
+        found[reply.position] = Batch(*sizes, reply.record_timestamp, "")
     return list(found.values())
 
 
 async def _all(
-    view: View,
-    log: messages.ExplainSegmentsReply,
-    segment: messages.ExplainedSegment,
-    first: int,
-    position: int,
+    view: View, log: messages.ExplainSegmentsReply, segment: messages.ExplainedSegment, first: int
 ) -> tuple[list[Batch], list[str]]:
-    """Every batch from offset ``first`` on, which lies at ``position``, and what kept us from reading more."""
+    """Every batch from offset ``first`` on, with one for each place that is damaged, of which there is a sentence."""
     batches: list[Batch] = []
-    try:
-        async with raw.fetch(view.client, log.topic, log.partition, first, segment.next_offset) as fetched:
-            async for batch in fetched:
-                header = batch.header
-                batches.append(
-                    Batch(
-                        position,
-                        header.size,
-                        header.base_offset,
-                        header.next_offset,
-                        header.record_count,
-                        header.max_timestamp,
-                        header.codec.name.lower(),
-                    )
-                )
-                position += header.size
-    except SeglogError as error:
-        return batches, [f"reading ends here: {error.message}"]
-    return batches, []
+    damaged: list[str] = []
+    offset = behind = first
+    position = 0
+    while offset < segment.next_offset and len(damaged) < _DAMAGED_MAX:
+        found = (await view.client.explain.seek(log.topic, log.partition, offset)).position
+        if found is None:
+            break
+        if damaged:
+            batches.append(Batch(position, found - position, behind, offset, 0, None, DAMAGED))
+        position = found
+        try:
+            async with raw.fetch(view.client, log.topic, log.partition, offset, segment.next_offset) as fetched:
+                async for batch in fetched:
+                    batches.append(_batch(position, batch.header))
+                    position, offset = position + batch.header.size, batch.header.next_offset
+            break
+        except CorruptRecordError as error:
+            damaged.append(error.message)
+            behind, offset = offset, error.facts.get("next_offset", -1)
+            if offset <= behind:
+                break
+    return batches, damaged
+
+
+def _batch(position: int, header: BatchHeader) -> Batch:
+    sizes = position, header.size, header.base_offset, header.next_offset, header.record_count
+    return Batch(*sizes, header.max_timestamp, _CODECS.get(header.codec_id, "unknown"))

@@ -9,11 +9,12 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from seglog.cli.pictures.explained import chosen, segments_picture
-from seglog.cli.pictures.lanes import LANES_MAX, lanes_picture
+from seglog.cli.pictures.lanes import LANES_MAX, lanes_picture, problems_of
 from seglog.cli.pictures.model import Picture
 from seglog.cli.pictures.svg import element_of
 from seglog.cli.pictures.text import lines_of
 from seglog.cli.retention import kept
+from seglog.cli.segment_table import partition_facts
 from seglog.core.committed_offsets import look_up_committed
 from seglog.core.conversations import ask
 from seglog.core.explaining import PartitionExplanation
@@ -62,7 +63,12 @@ async def context(view: View) -> dict[str, Any]:
             shown.explained[0], view.zone, rows=SEGMENTS_MAX, link=lambda base: f"{address}/{number}/segments/{base}"
         )
     else:
-        raise BadInputError(f"{name}-{number}: {shown.trouble[0]}")
+        raise BadInputError(shown.trouble[0])
+    wrong = [
+        *shown.trouble,
+        *(sentence for each in shown.explained for sentence in problems_of(each.partition)),
+    ]
+    lines = partition_facts(shown.explained[0], view.zone) if number >= 0 else []
     return {
         "topic": topic,
         "address": address,
@@ -74,10 +80,11 @@ async def context(view: View) -> dict[str, Any]:
         "segments": chosen(shown.explained[0].segments, SEGMENTS_MAX)[0] if number >= 0 else (),
         "all_segments": len(shown.explained[0].segments) if shown.explained else 0,
         "kept": kept(shown.explained[0]).sentence if shown.explained else "",
-        "log": shown.explained[0].partition if shown.explained else None,
-        "trouble": shown.trouble,
+        "lines": [(label, sentence) for label, sentence in lines if label not in {"problem", "doubt"}],
+        "wrong": wrong,
         "groups_left_out": shown.groups_left_out,
         **drawn(picture),
+        "facts": [fact for fact in picture.facts if fact not in wrong],
     }
 
 
@@ -103,7 +110,7 @@ async def _look(view: View, topic: str, numbers: Sequence[int]) -> Shown:
         try:
             return await view.client.explain.segments(topic, number)
         except (errors.PartitionOfflineError, errors.PartitionRecoveringError) as error:
-            trouble.append(f"partition {number}: {error.message}")
+            trouble.append(error.message)
             return None
 
     found = await several([partial(explain, number) for number in numbers])

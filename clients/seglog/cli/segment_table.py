@@ -33,6 +33,11 @@ def facts_of(segment: ExplainedSegment, log: ExplainSegmentsReply, zone: tzinfo 
     yield from _Table(PartitionExplanation(log, [segment]), zone, _WIDTH_MIN).details(segment)
 
 
+def partition_facts(explained: PartitionExplanation, zone: tzinfo | None) -> list[tuple[str, str]]:
+    """The lines above the table, each with its label; ``doubt`` and ``problem`` say what is wrong."""
+    return list(_Table(explained, zone, _WIDTH_MIN).facts())
+
+
 class _Table:
     def __init__(self, explained: PartitionExplanation, zone: tzinfo | None, width: int) -> None:
         self._partition = explained.partition
@@ -44,7 +49,7 @@ class _Table:
     def lines(self) -> Iterator[str]:
         """All of them."""
         yield from wrapped(f"{title_of(self._partition)}, next offset {self._partition.latest:,}", self._width)
-        yield from labelled(self._facts(), width=self._width)
+        yield from labelled(self.facts(), width=self._width)
         rows = list(aligned(_TITLES, [self._row(segment) for segment in self._segments]))
         if max(map(len, rows)) > self._width:  # each segment has the last column again below
             rows = list(aligned(_TITLES[:-1], [self._row(segment)[:-1] for segment in self._segments]))
@@ -54,7 +59,7 @@ class _Table:
             yield row
             yield from labelled(self.details(segment), indent=4, width=self._width)
 
-    def _facts(self) -> Iterator[tuple[str, str]]:
+    def facts(self) -> Iterator[tuple[str, str]]:
         """What holds for the partition, each with its label."""
         log = self._partition
         if log.waiting:

@@ -11,6 +11,8 @@ from seglog.cli.pictures.scales import NumberScale
 from seglog.core.moments import format_time
 from seglog_protocol.texts import printable
 
+DAMAGED: Final = "damaged"
+"""Stands for the codec of bytes that are no batch any more."""
 _BARS: Final = 60
 """Of a row; batches are put together for each."""
 _LINES: Final = 4
@@ -68,7 +70,7 @@ def _codecs(batches: Sequence[Batch], file: NumberScale) -> Iterator[Row]:
             if spans and first - spans[-1].last < 1 / 600:
                 spans[-1] = spans[-1]._replace(last=last)
             else:
-                spans.append(Span(first, last, Kind.BATCHES))
+                spans.append(Span(first, last, Kind.WRONG if codec == DAMAGED else Kind.BATCHES))
         places = apart([span[:2] for span in spans], 0.005)
         sizes = [batch.size for batch in some]
         said = f"batches: {len(some):,}, of {bytes_text(min(sizes))} to {bytes_text(max(sizes))}"
@@ -77,7 +79,10 @@ def _codecs(batches: Sequence[Batch], file: NumberScale) -> Iterator[Row]:
 
 
 def _amounts(batches: Sequence[Batch], file: NumberScale) -> Iterator[Row]:
-    columns = _columns(batches, [file.place(batch.position) for batch in batches])
+    intact = [batch for batch in batches if batch.codec != DAMAGED]
+    if not intact:
+        return
+    columns = _columns(intact, [file.place(batch.position) for batch in intact])
     places = [(file.place(some[0].position), file.place(some[-1].position + some[-1].size)) for some in columns]
     kilobytes = [1000 * sum(each.records for each in some) / sum(each.size for each in some) for some in columns]
     sizes = [sum(each.size for each in some) / len(some) for some in columns]

@@ -1,5 +1,6 @@
 """The picture of a topic: in a lane for each partition its segments and the groups' next records lie over time."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from typing import Final, NamedTuple
@@ -30,6 +31,8 @@ _HIGHEST: Final = 0.56
 _LOWEST: Final = 0.16
 _SHORTEST: Final = 0.006
 _PIN: Final = 0.025
+
+_OFFSETS: Final = re.compile(r"\boffsets (\d{1,19}) to")
 
 Link = Callable[[int, int | None], str]
 """The address of a segment, by partition and base offset, or of a partition, with None."""
@@ -126,6 +129,7 @@ def _row(
     )
     places = apart([(max(0.0, at - _PIN / 2),) * 2 for at, _, _ in pins], _PIN)
     marks = [
+        *_size_frontier(lane, spans),
         *_wrong(lane, spans),
         *(
             Mark(at + _PIN / 2, Kind.READER, name, letter)
@@ -175,6 +179,22 @@ def _merged(older: Sequence[Life], log: ExplainSegmentsReply, scale: TimeScale, 
     return Span(*places, Kind.OLDER, _HIGHEST, name, link(log.partition, None))
 
 
+def _size_frontier(lane: _Lane, spans: Sequence[Span]) -> Iterator[Mark]:
+    """A mark where ``retention.bytes`` reaches to, if the log is larger."""
+    limit, policy = setting(lane.log, "retention.bytes"), lane.log.config.get("cleanup.policy")
+    if limit is None or limit < 0 or (policy is not None and "delete" not in policy.value):
+        return
+    drawn = [life for life in lane.lives if life.newest is not None]
+    behind = 0
+    for life, span in zip(reversed(drawn), reversed(spans), strict=False):
+        size = life.segment.size
+        if behind + size > limit:
+            at = span.last - (span.last - span.first) * (limit - behind) / size
+            yield Mark(at, Kind.FRONTIER, f"{bytes_text(limit)} from the end, retention.bytes: what is older may go")
+            return
+        behind += size
+
+
 def _wrong(lane: _Lane, spans: Sequence[Span]) -> Iterator[Mark]:
     """Marks of what the broker warns of, and of holes between segments."""
     drawn = [life for life in lane.lives if life.newest is not None]
@@ -185,8 +205,19 @@ def _wrong(lane: _Lane, spans: Sequence[Span]) -> Iterator[Mark]:
         if before.segment.next_offset < after.segment.base_offset and _kind(before, lane.log) is not Kind.CLEAN:
             hole = f"no offsets {before.segment.next_offset:,} to {after.segment.base_offset - 1:,}"
             yield Mark(span.first, Kind.WRONG, hole)
-    if lane.log.problems:
-        yield Mark(1.0, Kind.WRONG, lane.log.problems[0])
+    for problem in lane.log.problems:
+        yield Mark(_place_of(problem, drawn, spans[len(spans) - len(drawn) :]), Kind.WRONG, problem)
+
+
+def _place_of(problem: str, drawn: Sequence[Life], spans: Sequence[Span]) -> float:
+    """Where the first offset lies that a broker's sentence names; the end of the scale without one."""
+    named = _OFFSETS.search(problem)
+    offset = -1 if named is None else int(named[1])
+    for life, span in zip(drawn, spans, strict=True):
+        base, behind = life.segment.base_offset, life.segment.next_offset
+        if base <= offset < behind:
+            return span.first + (span.last - span.first) * (offset - base) / (behind - base)
+    return 1.0
 
 
 def apart(places: Sequence[Sequence[float]], least: float) -> list[tuple[float, float]]:
@@ -248,11 +279,13 @@ def _facts(lanes: Sequence[PartitionExplanation], now: int, zone: tzinfo | None)
     if lanes:
         yield f"now {format_time(now, zone)}"
         yield kept(lanes[0]).sentence
-    wrong = [
-        f"partition {lane.partition.partition}: {sentence}"
-        for lane in lanes
-        for sentence in (*lane.partition.problems, *lane.partition.doubts)
-    ]
-    yield from (printable(sentence) for sentence in wrong[:_PROBLEMS_MAX])
+    wrong = [sentence for lane in lanes for sentence in problems_of(lane.partition)]
+    yield from wrong[:_PROBLEMS_MAX]
     if len(wrong) > _PROBLEMS_MAX:
         yield f"{len(wrong) - _PROBLEMS_MAX:,} more things are wrong"
+
+
+def problems_of(log: ExplainSegmentsReply) -> list[str]:
+    """The sentences about what is wrong with a partition, each with its name."""
+    name = f"{log.topic}-{log.partition}: "
+    return [printable(name + sentence.removeprefix(name)) for sentence in (*log.problems, *log.doubts)]

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from starlette.testclient import TestClient
 
 import seglog
 from seglog import raw
+from seglog.testing import Broker
 from seglog_console import segment, topics
 from seglog_console.viewer import Viewer
 from seglog_protocol.batch_builder import encode_batch
@@ -171,6 +173,23 @@ def test_a_segment_of_which_nothing_can_be_read_says_so(browser: TestClient, cli
     client.truncate_topic("cut", {0: None})
     base = client.explain.segments("cut", 0).segments[-1].base_offset
     assert "none of its records can be read" in text_of(look(browser, f"/topics/cut/0/segments/{base}"))
+
+
+def test_behind_damage_a_segment_and_its_topic_are_still_drawn(
+    browser: TestClient, server: Broker, client: seglog.Client
+) -> None:
+    client.create_topic("hurt", 1)
+    for _ in range(5):
+        raw.append(client, [raw.RawBatch("hurt", 0, encode_batch([(NOW, None, b"x" * 1000, ())]))])
+    with (Path(server.directory) / "hurt-0" / f"{0:020}.log").open("r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(2 * size // 5 + 200)
+        file.write(b"damage")
+    words = text_of(look(browser, "/topics/hurt/0/segments/0"))
+    assert "all of its 4 batches" in words
+    assert "offsets 2 to 2 are damaged on disk" in words
+    assert re.search(r"damaged batches: 1, of (1.0\d kB) to \1", words)
+    assert "none batches: 4" in words
 
 
 # --- A seek -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog.cli.pictures.density import Batch, Entry, density_picture
+from seglog.cli.pictures.density import DAMAGED, Batch, Entry, density_picture
 from seglog.cli.pictures.model import Kind, Picture, Row
 from seglog.cli.pictures.svg import element_of
 from tests.support import examples
@@ -51,6 +51,13 @@ def test_entries_of_the_index_lie_where_they_lead_to() -> None:
 def test_batches_of_which_only_the_place_is_known_are_so_called_and_have_no_times() -> None:
     found = rows(drawn([batch._replace(codec="", timestamp=None) for batch in PLAIN]))
     assert set(found) == {"not read", "records", "bytes"}
+
+
+def test_what_is_damaged_has_a_row_and_no_bars() -> None:
+    found = rows(drawn([*PLAIN, Batch(4000, 1000, 40, 50, 0, None, DAMAGED)]))
+    assert [(span.kind, span.first, span.last) for span in found[DAMAGED].spans] == [(Kind.WRONG, 0.8, 1)]
+    assert len(found["records"].spans) == len(found["time"].spans) == len(PLAIN)
+    assert set(rows(drawn([Batch(0, 1000, 0, 50, 0, None, DAMAGED)]))) == {DAMAGED}
 
 
 def test_thousands_of_batches_are_sixty_bars() -> None:

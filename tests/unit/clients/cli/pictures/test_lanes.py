@@ -6,6 +6,7 @@ from datetime import UTC
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,6 +69,16 @@ def test_the_frontier_is_where_retention_reaches_to() -> None:
     assert [span.first > 0 for span in first_row(drawn(later)).spans] == [True] * 3
 
 
+@pytest.mark.parametrize(("limit", "place"), [(3072 + 16_384, 0.0), (3072 + 8192, 0.5), (3072, 1.0), (60_000, None)])
+def test_a_limit_of_bytes_is_marked_in_the_segment_where_it_is_reached(limit: int, place: float | None) -> None:
+    sized = {"config": {"retention.bytes": {"value": str(limit), "origin": "topic"}}}
+    reply = ExplainSegmentsReply.from_wire(CHAIN.partition.to_wire() | sized)
+    row = first_row(drawn(PartitionExplanation(reply, CHAIN.segments)))
+    [_, second, _] = row.spans
+    found = [(mark.at - second.first) / (second.last - second.first) for mark in row.marks]
+    assert found == ([] if place is None else [pytest.approx(place)])
+
+
 def test_a_compacted_partition_has_a_clean_part_and_a_dirty_one() -> None:
     compacted = {
         "compaction": {"first_dirty_offset": 32},
@@ -114,11 +125,14 @@ def test_the_groups_that_are_furthest_behind_are_drawn_and_the_others_counted() 
 def test_what_is_wrong_is_marked_and_told() -> None:
     damaged = {"problems": ["offsets 20 to 30 are damaged"]}
     reply = ExplainSegmentsReply.from_wire(CHAIN.partition.to_wire() | damaged)
-    before, after = CHAIN.segments[1], CHAIN.segments[3]
-    picture = drawn(PartitionExplanation(reply, [before, after]))
+    picture = drawn(PartitionExplanation(reply, [CHAIN.segments[1], CHAIN.segments[3]]))
     wrong = [mark.name for mark in first_row(picture).marks if mark.kind is Kind.WRONG]
     assert wrong == ["no offsets 32 to 47", "offsets 20 to 30 are damaged"]
-    assert picture.facts[-1] == "partition 0: offsets 20 to 30 are damaged"
+    [hole, damage] = [mark for mark in first_row(picture).marks if mark.kind is Kind.WRONG]
+    before, _ = first_row(picture).spans
+    assert (damage.at - before.first) / (before.last - before.first) == pytest.approx((20 - 16) / 16)
+    assert hole.at > before.last
+    assert picture.facts[-1] == "commits-0: offsets 20 to 30 are damaged"
 
 
 def test_older_segments_are_drawn_as_one_where_there_are_many() -> None:
