@@ -50,17 +50,18 @@ async def context(view: View) -> dict[str, Any]:
     """The segment that begins at ``base``."""
     topic, number, base = view.request.path_params["topic"], view.number("partition", 0), view.number("base", 0)
     log, segment = await _find(view, topic, number, base)
-    samples = Samples((), (), ())
+
+    async def draw() -> dict[str, Any]:
+        samples = await _sample(view, log, segment)
+        if not samples.batches:
+            return {"facts": samples.facts, "svg": None}
+        title = f"{topic}-{number}, segment {base:,}: {count_of(segment.size, 'byte')}"
+        return drawn(density_picture(title, segment.size, *samples, view.zone))
+
+    picture: dict[str, Any] = {"facts": ("it has left the log, and nothing of it can be read any more",), "svg": None}
     if segment.state != "deleted":
-        samples = await view.session.viewer.shared(
-            ("segment", topic, number, base, segment.next_offset),
-            lambda: _sample(view, log, segment),
-            seconds=KEPT_SECONDS,
-        )
-    title = f"{topic}-{number}, segment {base:,}: {count_of(segment.size, 'byte')}"
-    picture = None
-    if samples.batches:
-        picture = density_picture(title, segment.size, samples.batches, samples.entries, samples.facts, view.zone)
+        question = "segment", topic, number, base, segment.next_offset
+        picture = await view.session.viewer.shared(question, draw, seconds=KEPT_SECONDS)
     return {
         "topic": topic,
         "number": number,
@@ -68,8 +69,7 @@ async def context(view: View) -> dict[str, Any]:
         "address": address_of(topic),
         "segment": segment,
         "details": list(facts_of(segment, log, view.zone)),
-        "samples": samples,
-        "picture": None if picture is None else drawn(picture),
+        "picture": picture,
     }
 
 

@@ -12,7 +12,7 @@ from seglog.core.topics import page
 from seglog_console.pages import View
 from seglog_console.viewer import several
 from seglog_protocol import messages
-from seglog_protocol.errors import AuthenticationError, SeglogError
+from seglog_protocol.errors import AuthenticationError, AuthorizationError, SeglogError
 
 ROWS: Final = 50
 INTERVAL_SECONDS: Final = 10.0
@@ -37,9 +37,12 @@ async def context(view: View) -> dict[str, Any]:
     prefix, after = view.text("q").strip(), view.text("after")
     begin = max(after, _before(prefix))
     request = messages.TopicsRequest(after=begin, limit=ROWS, config=True)
-    reply, asked = await view.client.converse(page(request)) if prefix.isascii() else (messages.TopicsReply(), [])
+    reply, asked = await view.session.viewer.shared(("topics", begin), lambda: view.client.converse(page(request)))
     found = [topic for topic in asked if topic.name.startswith(prefix)]
-    _, numbers = await view.session.viewer.numbers([_ENDS])
+    try:
+        _, numbers = await view.session.viewer.numbers([_ENDS])
+    except AuthorizationError:  # rates are for those who may see the broker's samples
+        numbers = Numbers(None)
     texts = await several([partial(_kept, view, topic.name) for topic in found])
     ends = numbers.by(_ENDS, "topic"), numbers.by(_ENDS, "topic", before=True)
     following = found[-1].name if reply.more and len(found) == len(asked) else ""
@@ -56,7 +59,7 @@ async def context(view: View) -> dict[str, Any]:
 
 def _before(prefix: str) -> str:
     """A text that is no name, behind which those with the prefix come next; names are ASCII."""
-    return f"{prefix[:-1]}{chr(max(0, ord(prefix[-1]) - 1))}\x7f" if prefix.isascii() and prefix else ""
+    return f"{prefix[:-1]}{chr(max(0, ord(prefix[-1]) - 1))}\x7f" if prefix.isascii() and prefix else prefix
 
 
 def settings_of(topic: messages.TopicDescription) -> list[str]:

@@ -16,7 +16,7 @@ SHARE: Final = 0.05
 AT_ONCE: Final = 4
 """Requests of one page under way together."""
 KEPT_MAX: Final = 200
-"""Answers that are kept for other pages; the one that was asked for longest ago makes room."""
+"""Answers that are kept for other pages, while they are new; the one asked for longest ago makes room."""
 _ALWAYS: Final = ("seglog_start_time_seconds", "seglog_problems")
 
 T = TypeVar("T")
@@ -94,6 +94,9 @@ class Viewer:
 
         What takes long is asked less often: SHARE holds for each question. Raises what ``ask`` raises, to each page.
         """
+        now = time.monotonic()
+        for old in [one for one, each in self._answers.items() if each.due < now and not each.asking.locked()]:
+            del self._answers[old]
         answer = self._answers.pop(question, None) or _Answer()
         self._answers[question] = answer
         while len(self._answers) > KEPT_MAX:

@@ -11,9 +11,11 @@ from starlette.testclient import TestClient
 
 import seglog
 from seglog import raw
+from seglog.cli import main
 from seglog.testing import Broker
 from seglog_console import segment, topics
-from seglog_console.viewer import Viewer
+from seglog_console.app import Console, application
+from seglog_console.viewer import KEPT_MAX, Viewer
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import ConfigValue
 from tests.unit.clients.console.conftest import text_of
@@ -50,6 +52,29 @@ def test_topics_are_listed_with_what_is_their_own(browser: TestClient, commits: 
     page = text_of(look(browser, "/topics"))
     assert re.search(r"commits 3 \d+ [\d.]+ kB \S+ 2 h \d+ min to 2 h \d+ min, configured 2 h", page)
     assert "retention.ms=7200000, segment.bytes=50000, segment.ms=315360000000" in page
+
+
+def test_an_account_sees_the_topics_it_may_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passwords = {"admin": "secret of admin", "ann": "secret of ann"}
+    file = tmp_path / "password"
+    file.write_text(passwords["admin"])
+    file.chmod(0o600)
+    with Broker(users=passwords, admins=["admin"]) as secured:
+        with seglog.connect(secured.address, user="admin", password=passwords["admin"]) as admin:
+            admin.create_topic("shown", 1)
+            admin.create_topic("hidden", 1)
+        for name, value in (("SERVER", secured.address), ("USER", "admin"), ("PASSWORD_FILE", str(file))):
+            monkeypatch.setenv(f"SEGLOG_{name}", value)
+        for words in ("add --user ann --topic shown --consume --group all", "enable --yes"):
+            assert main(["acl", *words.split()]) == 0
+        with TestClient(application(Console(secured.address)), base_url="http://localhost") as entered:
+            form = {"account": "ann", "password": passwords["ann"]}
+            entered.post("/login", headers={"origin": "http://localhost"}, data=form)
+            page = text_of(look(entered, "/topics"))
+            assert "shown 1 1 0 B - 7 to 14 d, configured 7 d" in page
+            assert "hidden" not in page
+            assert "1 partition" in text_of(look(entered, "/topics/shown"))
+            look(entered, "/topics/hidden", 403)
 
 
 def test_a_page_has_fifty_topics_and_leads_to_the_next(browser: TestClient, client: seglog.Client) -> None:
@@ -135,11 +160,15 @@ def test_pages_share_what_they_ask_for_and_ask_again_when_it_is_old() -> None:
         with pytest.raises(ValueError, match="not now"):
             await viewer.shared("it", ask)
         third = await viewer.shared("it", ask)
-        for number in range(300):
-            await viewer.shared(number, ask)
-        return [first, third, len(viewer._answers)]
+        for number in range(KEPT_MAX + 50):
+            await viewer.shared(number, ask, seconds=3600)
+        kept = len(viewer._answers)
+        for answer in viewer._answers.values():
+            answer.due = 0
+        await viewer.shared("another", ask)
+        return [first, third, kept, list(viewer._answers)]
 
-    assert asyncio.run(ask_twice()) == [[1, 1, 1], 3, 200]
+    assert asyncio.run(ask_twice()) == [[1, 1, 1], 3, KEPT_MAX, ["another"]]
 
 
 # --- One segment ------------------------------------------------------------------------------------------------------
