@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 import seglog
 from seglog.asyncio import Client, connect
 from seglog.cli.pictures.svg import picture_style
-from seglog_console import changes, guard, overview, records, seek, segment, settings, topic, topics
+from seglog_console import changes, guard, overview, records, search, seek, segment, settings, topic, topics
 from seglog_console.commands import Commands
 from seglog_console.pages import BadInputError, ForbiddenError, Templates, View, checked, found, page, status_of
 from seglog_console.sessions import Session, Sessions
@@ -26,6 +26,7 @@ from seglog_protocol.errors import AuthenticationError, SeglogError
 
 CLIENT_ID: Final = "seglog-console"
 _LOGINS_AT_ONCE: Final = 4
+_SEARCHES_AT_ONCE: Final = 4
 _DAY_SECONDS: Final = 24 * 3600
 
 
@@ -56,6 +57,7 @@ class Console:
         self.tasks: asyncio.TaskGroup
         self._shared: Viewer | None = None
         self._opening = asyncio.Lock()
+        self.searches = asyncio.Semaphore(_SEARCHES_AT_ONCE)
         self._logins = asyncio.Semaphore(_LOGINS_AT_ONCE)
 
     @property
@@ -181,6 +183,7 @@ def application(console: Console) -> Starlette:
         routes=[
             Route("/", page("overview.html", overview.context)),
             Route("/topics/{topic}/records", page("records.html", records.context, interval=records.INTERVAL_SECONDS)),
+            Route("/topics/{topic}/search", page("search.html", search.context)),
             Route("/topics/{topic}/{partition}/records/{offset}", page("record.html", records.record_context)),
             Route("/topics", page("topics.html", topics.context, interval=topics.INTERVAL_SECONDS)),
             Route("/topics/{topic}", page("topic.html", topic.context)),

@@ -28,6 +28,9 @@ WAIT_SECONDS: Final = 10.0
 """The longest wait for a broker that recovers a partition."""
 _PAUSE_SECONDS: Final = 0.05
 
+Place = Moment | Mapping[int, int]
+"""A place in a topic: an offset or a time in each partition, an end, or offsets by partition."""
+
 
 class Extent(NamedTuple):
     """The offsets that a partition has, [``earliest``, ``end``), and ``at``, which was asked for, perhaps outside."""
@@ -44,7 +47,7 @@ class Extent(NamedTuple):
 
 
 async def extents(
-    client: Client, topic: str, partitions: Sequence[int], place: Moment | Mapping[int, int], isolation: Isolation
+    client: Client, topic: str, partitions: Sequence[int], place: Place, isolation: Isolation
 ) -> list[Extent]:
     """The extents of these partitions, asked at once. Raises what ``Client.offsets`` raises."""
     at = place if isinstance(place, AtTime) else None

@@ -1,7 +1,6 @@
 """Records of a topic, page by page, followed live, and one by itself, with the command that prints the same."""
 
 import re
-import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -14,9 +13,10 @@ from urllib.parse import urlencode
 from seglog.core.moments import AtOffset, Edge, Moment, parse_moment
 from seglog.core.records import FetchedBatch, Record
 from seglog.core.topics import describe_topic
+from seglog_console.commands import options_of, shell_text
 from seglog_console.pages import BadInputError, View
-from seglog_console.reading import STEP_SECONDS, Absent, Extent, damage, extents, read
-from seglog_console.values import KINDS, shown
+from seglog_console.reading import STEP_SECONDS, Absent, Extent, Place, damage, extents, read
+from seglog_console.values import KINDS, Shown, shown
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.isolation import ISOLATIONS, READ_UNCOMMITTED, Isolation
@@ -64,7 +64,7 @@ class Asked:
     isolation: Isolation
     kind: str
     at: str
-    place: Moment | Mapping[int, int]
+    place: Place
     backwards: bool
 
     def link(self, **changed: object) -> str:
@@ -103,7 +103,7 @@ async def asked_of(view: View) -> Asked:
     return Asked(view, topic, partitions, one, count, cast(Isolation, isolation), kind, at, place, backwards)
 
 
-def place_of(view: View, text: str, default: Moment) -> Moment | Mapping[int, int]:
+def place_of(view: View, text: str, default: Moment) -> Place:
     """An offset, a time, or places by partition, as links of ours have them. Raises BadInputError."""
     if not text.strip():
         return default
@@ -126,7 +126,7 @@ async def context(view: View) -> dict[str, Any]:
     if seen is not None and seen[0] == found:
         return dict(seen[1])
     rows = await _some(asked, found)
-    shown_rows = [_shown_row(row, asked) for row in rows]
+    shown_rows = [shown_row(row, asked) for row in rows]
     view.request.state.seen = (found, result := _page(asked, found, rows) | {"rows": shown_rows})
     return dict(result)
 
@@ -190,7 +190,7 @@ async def rows_of(asked: Asked, ranges: Mapping[int, tuple[int, int]]) -> tuple[
     async with aclosing(read(asked.view.client, asked.topic, ranges, asked.isolation, _FETCH_BYTES)) as items:
         async for item in items:
             if isinstance(item, Absent):
-                rows[item.partition].append(_row_of(item, rows[item.partition]))
+                rows[item.partition].append(row_of(item, rows[item.partition]))
                 continue
             some = rows[item.partition]
             for row in _rows_of_batch(item, some):
@@ -202,7 +202,8 @@ async def rows_of(asked: Asked, ranges: Mapping[int, tuple[int, int]]) -> tuple[
     return rows, False
 
 
-def _row_of(absent: Absent, before: Sequence[Row]) -> Row:
+def row_of(absent: Absent, before: Sequence[Row]) -> Row:
+    """A row in place of records, at the time of the one before it."""
     timestamp = before[-1].timestamp if before else -1
     return Row(absent.partition, absent.start, absent.end, timestamp, None, None, absent.why, absent.is_damage)
 
@@ -213,21 +214,22 @@ def _rows_of_batch(batch: FetchedBatch, before: Sequence[Row]) -> Iterable[Row]:
     try:
         for record in batch.records():
             if record.offset > expected:
-                yield _row_of(Absent(batch.partition, expected, record.offset, "compacted"), before)
+                yield row_of(Absent(batch.partition, expected, record.offset, "compacted"), before)
             expected = record.offset + 1
             yield Row(batch.partition, record.offset, expected, record.timestamp, record, batch.header)
     except CorruptRecordError as error:
-        yield _row_of(damage(error)._replace(start=expected), before)
+        yield row_of(damage(error)._replace(start=expected), before)
         return
     if expected < batch.end_offset:
-        yield _row_of(Absent(batch.partition, expected, batch.end_offset, "compacted"), before)
+        yield row_of(Absent(batch.partition, expected, batch.end_offset, "compacted"), before)
 
 
-def _shown_row(row: Row, asked: Asked) -> dict[str, Any]:
+def shown_row(row: Row, asked: Asked, needle: bytes = b"") -> dict[str, Any]:
+    """A row for the template; of a long value the part around ``needle``."""
     base = {"partition": row.partition, "offset": row.offset, "end": row.end, "timestamp": row.timestamp}
     if row.record is None or row.header is None:
         return base | {"record": False, "why": row.why, "is_damage": row.is_damage}
-    is_long = asked.kind != "auto"
+    is_long, value = asked.kind != "auto", row.record.value
     headers = ", ".join(
         f"{name}={shown(content, 'auto', _HEADERS // 3, is_long=False).text}"
         for name, content in row.record.headers[:9]
@@ -235,11 +237,21 @@ def _shown_row(row: Row, asked: Asked) -> dict[str, Any]:
     return base | {
         "record": True,
         "key": shown(row.record.key, "auto", _KEY, is_long=False),
-        "value": shown(row.record.value, asked.kind, _VALUE, is_long=is_long),
+        "value": _around(value, needle, asked.kind) or shown(value, asked.kind, _VALUE, is_long=is_long),
         "headers": shown(headers.encode(errors="replace"), "text", _HEADERS, is_long=False),
         "headers_count": len(row.record.headers),
         "batch": _batch_text(row.header),
     }
+
+
+def _around(value: bytes | None, needle: bytes, kind: str) -> Shown | None:
+    """The part of a value around ``needle``, if that is not in the beginning."""
+    at = value.find(needle) if value is not None and needle else -1
+    if value is None or at < _VALUE // 4:
+        return None
+    begin = at - _VALUE // 8
+    part = shown(value[begin : begin + _VALUE], "hex" if kind == "hex" else "text", _VALUE, is_long=False)
+    return part._replace(note=f"from byte {begin:,}:", size=len(value), is_cut=True)
 
 
 def _batch_text(header: BatchHeader) -> str:
@@ -268,7 +280,7 @@ async def record_context(view: View) -> dict[str, Any]:
         "record": shown_record,
         "missing": [_missing(each, asked) for each in found if not each.earliest <= offset < each.end],
         "end": found[0].end,
-        "command": f"{_consume(asked, [partition])} --from {offset} --count 1 --format json",
+        "command": f"{consume_command(asked, partition)} --from {offset} --count 1 --format json",
     }
 
 
@@ -301,13 +313,16 @@ def _alone(record: Record, header: BatchHeader, kind: str) -> dict[str, Any]:
 # --- Commands ---------------------------------------------------------------------------------------------------------
 
 
-def _consume(asked: Asked, partitions: Sequence[int]) -> str:
-    parts = ["seglog", "--server", asked.view.client.server, "consume", asked.topic]
-    if len(partitions) < asked.partitions_in_all:
-        parts += [f"--partition={number}" for number in partitions]
+def consume_command(asked: Asked, partition: int | None) -> str:
+    """``seglog consume`` of one partition, or of all."""
+    view = asked.view
+    options = options_of(view.console.server, view.session.account, view.console.security)
+    parts = ["seglog", *options, "consume", asked.topic]
+    if partition is not None and asked.partitions_in_all > 1:
+        parts.append(f"--partition={partition}")
     if asked.isolation != READ_UNCOMMITTED:
         parts.append(f"--isolation={asked.isolation}")
-    return shlex.join(parts)
+    return shell_text(parts)
 
 
 def _command(asked: Asked, found: Sequence[Extent], rows: Sequence[Row], low: Mapping[int, int]) -> str:
@@ -318,8 +333,9 @@ def _command(asked: Asked, found: Sequence[Extent], rows: Sequence[Row], low: Ma
     elif len(found) == 1:
         rest = f"--from {low[found[0].partition]} --count {count}"
     elif not asked.backwards and not isinstance(asked.place, Mapping):
-        rest = f"--from {shlex.quote(asked.at)} --count {count}"
+        rest = f"--from {shell_text([asked.at])} --count {count}"
     else:
         times = [row.timestamp for row in rows if row.timestamp >= 0]
         rest = f"--from @{min(times)} --until @{max(times) + 1}" if times else "--from latest"
-    return f"{_consume(asked, asked.partitions)} {rest} --offsets --keys --headers"
+    one = asked.partitions[0] if len(asked.partitions) == 1 else None
+    return f"{consume_command(asked, one)} {rest} --offsets --keys --headers"

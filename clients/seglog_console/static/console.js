@@ -57,6 +57,32 @@ function dress(element) {
 }
 dress(document);
 
+// A search goes on by itself: the page of its next step has what that step has found.
+const ENOUGH = 500;
+async function search() {
+  const cancel = document.querySelector("[data-cancel]");
+  const part = (page, name) => page.querySelector(`[data-search-${name}]`);
+  const rows = (page) => part(page, "matches").querySelector("tbody");
+  let going = true;
+  cancel.hidden = false;
+  cancel.onclick = () => (going = false);
+  for (let next; going && (next = part(document, "next")) && rows(document).rows.length < ENOUGH; ) {
+    try {
+      const answer = await fetch(next.href);
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (!answer.ok) throw new Error(page.querySelector("[role=alert]").textContent);
+      rows(document).append(...rows(page).rows);
+      part(document, "progress").replaceWith(part(page, "progress"));
+    } catch (error) {
+      trouble.hidden = false;
+      trouble.textContent = `The search has stopped: ${error.message}`;
+      break;
+    }
+  }
+  cancel.hidden = true;
+}
+if (document.querySelector("[data-search-next]")) search();
+
 // Keys: "/" to the first field of search, "g" and a letter to a page.
 let pressed = "";
 document.addEventListener("keydown", (event) => {

@@ -3,10 +3,12 @@
 import asyncio
 import html
 import io
+import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from seglog.cli import main
 from seglog.testing import Broker
 from seglog_console.app import Console, application
 from seglog_console.commands import Commands, Outcome, shell_text
+from seglog_protocol.record_batch import HEADER_SIZE, parse_header
 
 
 class CommandsHere(Commands):
@@ -93,6 +96,22 @@ def browser(server: Broker) -> Iterator[TestClient]:
         yield entering
 
 
+@pytest.fixture
+def damaged(tmp_path: Path) -> Iterator[Broker]:
+    """The second of three batches has a bit that is wrong."""
+    with Broker(directory=tmp_path) as broker:
+        broker.create_topic("t")
+        with seglog.connect(broker.address) as client:
+            for value in ("one", "two", "three"):
+                with client.producer("t") as producer:
+                    producer.send(value)
+        log = tmp_path / "t-0" / f"{0:020}.log"
+        content = bytearray(log.read_bytes())
+        content[parse_header(bytes(content)).size + HEADER_SIZE] ^= 1
+        log.write_bytes(content)
+        yield broker
+
+
 def text_of(page: str) -> str:
     """What a page says, without its elements, in one line."""
     return " ".join(html.unescape(re.sub(r"<(style|script|title).*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)).split())
@@ -110,3 +129,40 @@ def visitor(server: Broker, commands: CommandsHere) -> Iterator[Visitor]:
     console.commands = commands
     with TestClient(application(console), base_url="http://localhost") as browser:
         yield Visitor(browser)
+
+
+def streamed(server: Broker, path: str, query: str = "live") -> str:
+    """The first part that the stream of a page sends."""
+    sent: list[bytes] = []
+
+    async def look() -> None:
+        console = Console(server.address, has_token=False)
+        app = application(console)
+        session = console.sessions
+        async with app.router.lifespan_context(app):
+            cookie = f"{console.cookie}={session.open(await console.shared(), is_own_viewer=False).id}"
+            came = asyncio.Event()
+
+            async def receive() -> dict[str, Any]:
+                await came.wait()
+                return {"type": "http.disconnect"}
+
+            async def send(message: Any) -> None:
+                sent.append(message.get("body", b""))
+                if len(sent) == 2:
+                    came.set()
+
+            headers = [(b"host", b"localhost"), (b"cookie", cookie.encode())]
+            place = {"path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": ""}
+            kind = {
+                "type": "http",
+                "http_version": "1.1",
+                "method": "GET",
+                "scheme": "http",
+                "asgi": {"version": "3.0"},
+            }
+            await app(kind | place | {"headers": headers, "server": ("localhost", 80)}, receive, send)
+
+    asyncio.run(look())
+    fragment: str = json.loads(sent[1].decode().removeprefix("data: "))
+    return fragment

@@ -1,15 +1,11 @@
 """The overview, and how pages stay current."""
 
-import asyncio
-import json
-from typing import Any
-
 from starlette.testclient import TestClient
 
 import seglog
 from seglog.testing import Broker
 from seglog_console.app import Console, application
-from tests.unit.clients.console.conftest import text_of
+from tests.unit.clients.console.conftest import streamed, text_of
 
 
 def test_it_shows_figures_topics_and_groups(server: Broker, client: seglog.Client) -> None:
@@ -26,37 +22,6 @@ def test_it_shows_figures_topics_and_groups(server: Broker, client: seglog.Clien
 
 
 def test_a_stream_sends_the_part_of_a_page_that_changes(server: Broker) -> None:
-    sent: list[bytes] = []
-
-    async def look() -> None:
-        console = Console(server.address, has_token=False)
-        app = application(console)
-        session = console.sessions
-        async with app.router.lifespan_context(app):
-            cookie = f"{console.cookie}={session.open(await console.shared(), is_own_viewer=False).id}"
-            came = asyncio.Event()
-
-            async def receive() -> dict[str, Any]:
-                await came.wait()
-                return {"type": "http.disconnect"}
-
-            async def send(message: Any) -> None:
-                sent.append(message.get("body", b""))
-                if len(sent) == 2:
-                    came.set()
-
-            headers = [(b"host", b"localhost"), (b"cookie", cookie.encode())]
-            place = {"path": "/", "raw_path": b"/", "query_string": b"live", "root_path": ""}
-            kind = {
-                "type": "http",
-                "http_version": "1.1",
-                "method": "GET",
-                "scheme": "http",
-                "asgi": {"version": "3.0"},
-            }
-            await app(kind | place | {"headers": headers, "server": ("localhost", 80)}, receive, send)
-
-    asyncio.run(look())
-    fragment = json.loads(sent[1].decode().removeprefix("data: "))
+    fragment = streamed(server, "/")
     assert "<h2" in fragment
     assert "<html" not in fragment

@@ -1,9 +1,7 @@
 """Pages of records: which they show in which order, what stands where there is none, and how large they become."""
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -14,8 +12,8 @@ from seglog.testing import Broker
 from seglog_console.app import Console, application
 from seglog_console.records import _rows_of_batch
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.record_batch import HEADER_SIZE, parse_header
-from tests.unit.clients.console.conftest import text_of
+from seglog_protocol.record_batch import parse_header
+from tests.unit.clients.console.conftest import streamed, text_of
 from tests.unit.clients.console.test_values import HOSTILE
 
 HOUR = 3_600_000
@@ -155,22 +153,6 @@ def test_offsets_that_compaction_has_emptied_are_named() -> None:
     assert [(row.offset, row.end, row.why) for row in rows] == [(10, 11, ""), (11, 12, ""), (12, 16, "compacted")]
 
 
-@pytest.fixture
-def damaged(tmp_path: Path) -> Iterator[Broker]:
-    """The second of three batches has a bit that is wrong."""
-    with Broker(directory=tmp_path) as broker:
-        broker.create_topic("t")
-        with seglog.connect(broker.address) as client:
-            for value in ("one", "two", "three"):
-                with client.producer("t") as producer:
-                    producer.send(value)
-        log = tmp_path / "t-0" / f"{0:020}.log"
-        content = bytearray(log.read_bytes())
-        content[parse_header(bytes(content)).size + HEADER_SIZE] ^= 1
-        log.write_bytes(content)
-        yield broker
-
-
 def test_damage_says_what_cannot_be_read_and_what_is_behind_it_is_shown(damaged: Broker) -> None:
     with TestClient(application(Console(damaged.address, has_token=False)), base_url="http://localhost") as browser:
         page = browser.get("/topics/t/records?at=0").text
@@ -180,8 +162,6 @@ def test_damage_says_what_cannot_be_read_and_what_is_behind_it_is_shown(damaged:
         assert "readers go on at offset 2" in text_of(browser.get("/topics/t/0/records/1").text)
 
 
-def test_a_topic_that_is_followed_streams_its_newest_records(browser: TestClient, topic: str) -> None:
-    page = browser.get(f"/topics/{topic}/records?follow=1").text
-    live = page.partition("<div data-live>")[2].partition('</div>\n<p class="trouble"')[0]
-    assert offsets(live)[:2] == ["2:39", "1:39"]
-    assert "<div data-live></div>" in browser.get(f"/topics/{topic}/records").text
+def test_a_topic_that_is_followed_streams_its_newest_records(browser: TestClient, server: Broker, topic: str) -> None:
+    assert offsets(streamed(server, f"/topics/{topic}/records", "follow=1&live"))[:2] == ["2:39", "1:39"]
+    assert "<div data-live></div>" in browser.get(f"/topics/{topic}/records").text, "no stream is asked for"
