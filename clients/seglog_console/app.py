@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 import seglog
 from seglog.asyncio import Client, connect
 from seglog.cli.pictures.svg import picture_style
-from seglog_console import changes, guard, overview, records, search, seek, segment, settings, topic, topics
+from seglog_console import changes, guard, overview, produce, records, search, seek, segment, settings, topic, topics
 from seglog_console.commands import Commands
 from seglog_console.pages import BadInputError, ForbiddenError, Templates, View, checked, found, page, status_of
 from seglog_console.sessions import Session, Sessions
@@ -28,6 +28,7 @@ CLIENT_ID: Final = "seglog-console"
 _LOGINS_AT_ONCE: Final = 4
 _SEARCHES_AT_ONCE: Final = 4
 _DAY_SECONDS: Final = 24 * 3600
+_CHANGES: Final = changes.by_name(settings.CHANGES, produce.CHANGES)
 
 
 @dataclass
@@ -183,6 +184,7 @@ def application(console: Console) -> Starlette:
         routes=[
             Route("/", page("overview.html", overview.context)),
             Route("/topics/{topic}/records", page("records.html", records.context, interval=records.INTERVAL_SECONDS)),
+            Route("/topics/{topic}/produce", page("produce.html", produce.context)),
             Route("/topics/{topic}/search", page("search.html", search.context)),
             Route("/topics/{topic}/{partition}/records/{offset}", page("record.html", records.record_context)),
             Route("/topics", page("topics.html", topics.context, interval=topics.INTERVAL_SECONDS)),
@@ -193,7 +195,9 @@ def application(console: Console) -> Starlette:
             Route("/enter", console.enter_by_token),
             form(console.log_in, "/login"),
             Route("/logout", console.log_out, methods=["POST"]),
-            Route("/change/{name}", changes.changing(changes.by_name(settings.CHANGES)), methods=["POST"]),
+            Route(
+                "/change/{name}", changes.changing(changes.by_name(settings.CHANGES, produce.CHANGES)), methods=["POST"]
+            ),
             Mount("/static", _Static(packages=[("seglog_console", "static")])),
         ],
         middleware=[Middleware(guard.Guard, hosts=console.hosts)],
