@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -17,7 +18,21 @@ from starlette.staticfiles import StaticFiles
 import seglog
 from seglog.asyncio import Client, connect
 from seglog.cli.pictures.svg import picture_style
-from seglog_console import changes, guard, overview, produce, records, search, seek, segment, settings, topic, topics
+from seglog_console import (
+    changes,
+    groups,
+    guard,
+    overview,
+    produce,
+    queues,
+    records,
+    search,
+    seek,
+    segment,
+    settings,
+    topic,
+    topics,
+)
 from seglog_console.commands import Commands
 from seglog_console.pages import BadInputError, ForbiddenError, Templates, View, checked, found, page, status_of
 from seglog_console.sessions import Session, Sessions
@@ -165,6 +180,15 @@ async def _failed(request: Request, error: Exception) -> Response:
     return HTMLResponse(console.templates.whole("error.html", shown), status)
 
 
+class _Name(PathConvertor):
+    """The rest of an address as a name that others chose: it may have slashes and line ends."""
+
+    regex = r"[\s\S]+"
+
+
+register_url_convertor("name", _Name())
+
+
 # --- The application --------------------------------------------------------------------------------------------------
 
 
@@ -192,11 +216,16 @@ def application(console: Console) -> Starlette:
             Route("/topics/{topic}/{partition}/segments/{base}", page("segment.html", segment.context)),
             Route("/topics/{topic}/{partition}/seek", page("seek.html", seek.context)),
             Route("/pictures.css", _pictures_style),
+            Route("/groups", page("groups.html", groups.context)),
+            Route("/groups/{group:name}", page("group.html", groups.group_context)),
+            Route("/queues/{group:name}", page("queue.html", queues.context)),
             Route("/enter", console.enter_by_token),
             form(console.log_in, "/login"),
             Route("/logout", console.log_out, methods=["POST"]),
             Route(
-                "/change/{name}", changes.changing(changes.by_name(settings.CHANGES, produce.CHANGES)), methods=["POST"]
+                "/change/{name}",
+                changes.changing(changes.by_name(groups.CHANGES, produce.CHANGES, queues.CHANGES, settings.CHANGES)),
+                methods=["POST"],
             ),
             Mount("/static", _Static(packages=[("seglog_console", "static")])),
         ],

@@ -26,8 +26,10 @@ _CONFIRMED: Final = "confirmed"
 class Fields:
     """The fields of a form. Lines end as in Unix, whatever the browser makes of them."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(self, given: Mapping[str, str], *, is_local: bool = False) -> None:
         self._given = given
+        self.zone = ["--local"] if is_local else []
+        """The option by which times that were typed are read as pages show them."""
 
     def __getitem__(self, name: str) -> str:
         """Raises BadInputError where nothing is said."""
@@ -116,13 +118,14 @@ def changing(changes: Mapping[str, Change]) -> Endpoint:
             raise HTTPException(404, "there is no such change")
         named = {name: value for name, value in request.query_params.items() if name in change.fields}
         typed = {name: value for name, value in form.items() if name in change.fields}
-        fields = Fields(named | typed)
+        fields = Fields(named | typed, is_local=console.is_local)
         back = _local(request.query_params.get(BACK, "/"))
         front = options_of(console.server, session.account, console.security)
         words = [*front, *change.words(fields).argv]
         if _CONFIRMED in form:
             outcome = await _run(view, words, _given(change, fields, form))
             session.outcomes = {urlsplit(back).path: outcome}
+            session.viewer.renew()
             return found(back)
         look = None if change.look is None else await _run(view, [*front, *change.look(fields).argv])
         shown = {

@@ -7,10 +7,11 @@ place of the element ``data-live``.
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import escape
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from seglog_console.app import Console
 
 INTERVAL_SECONDS: Final = 2.0
+ROWS: Final = 50
+"""Of a table on one page."""
 PING_SECONDS: Final = 20.0
 """How long a stream says nothing before it says that: proxies close what is silent."""
 
+T = TypeVar("T")
 
 _UNKNOWN: Final = (
     errors.UnknownTopicError,
@@ -84,6 +88,37 @@ class View:
         if not least <= number <= most:
             raise BadInputError(f"{name} is {text!r}; it is a whole number from {least:,} to {most:,}")
         return number
+
+
+class Part(NamedTuple):
+    """Some rows of many, and the addresses of the page with those before and behind them; "" where there are none."""
+
+    rows: Sequence[Any]
+    first: int
+    total: int
+    before: str
+    behind: str
+
+
+def part_of(view: View, rows: Sequence[Any], name: str = "page") -> Part:
+    """The ROWS rows that the part ``name`` of the address asks for. Raises BadInputError."""
+    number = view.number(name, 0)
+
+    def address(other: int) -> str:
+        query = {key: value for key, value in view.request.query_params.items() if key not in {"live", name}}
+        return f"{view.request.url.path}?{urlencode({**query, name: other})}"
+
+    before = address(number - 1) if number else ""
+    behind = address(number + 1) if (number + 1) * ROWS < len(rows) else ""
+    return Part(rows[number * ROWS :][:ROWS], number * ROWS, len(rows), before, behind)
+
+
+async def unless_refused(asked: Awaitable[T], otherwise: T) -> tuple[T, str]:
+    """The broker's answer, or ``otherwise`` and the sentence by which it refuses this account that part of a page."""
+    try:
+        return await asked, ""
+    except errors.AuthorizationError as error:
+        return otherwise, error.message
 
 
 Context = Callable[[View], Awaitable[dict[str, Any]]]

@@ -67,6 +67,12 @@ class Viewer:
             ended.set()
             raise
 
+    def renew(self) -> None:
+        """Have all asked again by the next page: something was changed."""
+        self._due = 0.0
+        for answer in self._answers.values():
+            answer.due = 0.0
+
     def close(self) -> None:
         """Let the client go."""
         self._ended.set()

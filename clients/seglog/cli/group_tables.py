@@ -26,18 +26,19 @@ def description_lines(
     assignor = [f"assignor {printable(group.protocol)}"] if group.protocol else []
     words = [group.kind, group.state, f"generation {group.generation:,}", *assignor]
     yield f"{printable(group.group)}: {', '.join(words)}, {count_of(len(group.members), 'member')}"
-    yield from labelled(_facts(described, zone), label_width=10)
+    yield from labelled(facts_of(described, zone), label_width=10)
     if offsets and described.offsets:
         yield ""
         yield from _offset_table(
-            described.offsets, {member.member_id: _name_of(member) for member in group.members}, group.now_ms, width
+            described.offsets, {member.member_id: name_of(member) for member in group.members}, group.now_ms, width
         )
     if members and group.members:
         yield ""
         yield from _member_table(group, width)
 
 
-def _facts(described: GroupDescription, zone: tzinfo | None) -> Iterator[tuple[str, str]]:
+def facts_of(described: GroupDescription, zone: tzinfo | None) -> Iterator[tuple[str, str]]:
+    """Labels and texts: its lag, when retention reaches it, since when it is empty, when it expires."""
     group = described.group
     lags = [offset.lag for offset in described.offsets if offset.lag is not None]
     ages = [lag.seconds for lag in lags if lag.records and lag.seconds is not None]
@@ -125,7 +126,7 @@ def reset_row(reset: OffsetReset) -> Sequence[Any]:
     return (reset.topic, reset.partition, before, reset.after, change, reset.note or "")
 
 
-def _name_of(member: DescribedMember) -> str:
+def name_of(member: DescribedMember) -> str:
     """The name of a member in all tables: its instance id, else its member id. It is unique in the group."""
     return named(member.instance_id or member.member_id)
 
@@ -134,19 +135,19 @@ def _member_table(group: DescribeGroupReply, width: int | None) -> Iterator[str]
     titles = ["MEMBER", "CLIENT", "ADDRESS", ">SESSION", ">LAST HEARTBEAT", "PARTITIONS"]
     rows = [
         [
-            _name_of(member),
+            name_of(member),
             named(member.client_id) or "-",
             host_text(member.client_host) or "-",
             duration_of(member.session_timeout_ms),
             f"{duration_of(member.quiet_ms)} ago",
-            _assigned(member),
+            assigned_text(member),
         ]
         for member in group.members
     ]
     yield from aligned(titles, rows, width=width)
 
 
-def _assigned(member: DescribedMember) -> str:
+def assigned_text(member: DescribedMember) -> str:
     """``clicks 0, 2; other 1``."""
     if member.assignment is None:
         return "unknown"

@@ -25,12 +25,8 @@ if TYPE_CHECKING:
     from seglog.core.records import Record
     from seglog.producer import Producer
     from seglog_protocol.dead_letters import DeadLetterOrigin
-    from seglog_protocol.kafka.structs import Request
     from seglog_protocol.messages import ExplainReply
 
-_DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
-_OWN: Final = 8
-"""Kafka's number for a setting that is the group's own."""
 _COUNTED: Final = {
     "waiting": ("records_waiting",),
     "in_flight": ("records_in_flight",),
@@ -44,23 +40,15 @@ _BATCH: Final = 500
 """Dead letters that are sent back before that is committed."""
 
 
-def _asked(client: "Client", request: "Request", version: int) -> Any:
-    """The response of Kafka's wire."""
-    from seglog.core.kafka_requests import ask_kafka
-
-    return client.converse(ask_kafka(request, version, is_repeatable=True))
-
-
 # --- Looking ----------------------------------------------------------------------------------------------------------
 
 
 def _list(client: "Client", options: Options) -> int:
-    from seglog_protocol.kafka import messages
+    from seglog.core.share_groups import list_share_groups
 
-    groups = _asked(client, messages.ListGroupsRequest(types_filter=["share"]), 5).groups
     counts = _counts(client)
     shown, rows = [], []
-    for name, state in sorted((group.group_id, group.group_state) for group in groups):
+    for name, state in client.converse(list_share_groups()):
         found = {column: int(sum(counts.get((each, name), 0) for each in names)) for column, names in _COUNTED.items()}
         found = found if ("records_waiting", name) in counts else {}  # of very many the largest have metrics
         shown.append({"queue": name, "state": state, **found})
@@ -83,12 +71,11 @@ def _counts(client: "Client") -> dict[tuple[str, str], Any]:
 
 
 def _describe(client: "Client", options: Options) -> int:
-    from seglog.core.kafka_requests import check_kafka
-    from seglog_protocol.kafka import messages
+    from seglog.core.share_groups import describe_share_group, settings_of
 
-    [group] = _asked(client, messages.ShareGroupDescribeRequest(group_ids=[options.queue]), 1).groups
-    check_kafka(group.error_code, group.error_message, f"queue {options.queue}", group=options.queue)
-    settings = {name: value for name, (value, is_own) in _settings(client, options.queue).items() if is_own}
+    group = client.converse(describe_share_group(options.queue))
+    found = client.converse(settings_of(options.queue))
+    settings = {name: value for name, (value, is_own) in found.items() if is_own}
     partitions = [
         {"topic": each.topic, "partition": each.partition, **_facts(each)} for each in _places(client, options.queue)
     ]
@@ -128,30 +115,12 @@ def _facts(reply: "ExplainReply") -> dict[str, Any]:
 
 def _places(client: "Client", queue: str) -> "list[ExplainReply]":
     """The partitions of a queue. Raises UnknownGroupError."""
-    from seglog.core.kafka_requests import check_kafka
-    from seglog_protocol.kafka import messages
+    from seglog.core.share_groups import places_of
 
-    cls = messages.DescribeShareGroupOffsetsRequest
-    asked = cls(groups=[cls.DescribeShareGroupOffsetsRequestGroup(group_id=queue, topics=None)])
-    [group] = _asked(client, asked, 1).groups
-    check_kafka(group.error_code, group.error_message, f"queue {queue}", group=queue)
-    places = [(each.topic_name, place.partition_index) for each in group.topics for place in each.partitions]
-    return [client.explain.delivery(topic, partition, queue) for topic, partition in sorted(places)]
+    return [client.explain.delivery(topic, partition, queue) for topic, partition in client.converse(places_of(queue))]
 
 
 # --- Settings ---------------------------------------------------------------------------------------------------------
-
-
-def _settings(client: "Client", queue: str) -> dict[str, tuple[str, bool]]:
-    """The settings in force for a queue, each with whether it is the queue's own."""
-    from seglog.core.kafka_requests import GROUP, check_kafka
-    from seglog_protocol.kafka import messages
-
-    cls = messages.DescribeConfigsRequest
-    resource = cls.DescribeConfigsResource(resource_type=GROUP, resource_name=queue, configuration_keys=None)
-    [result] = _asked(client, cls(resources=[resource]), 4).results
-    check_kafka(result.error_code, result.error_message, f"the settings of {queue}", group=queue)
-    return {each.name: (each.value or "", each.config_source == _OWN) for each in result.configs}
 
 
 def _alter(client: "Client", options: Options) -> int:
@@ -201,9 +170,11 @@ def _waiting(client: "Client", queue: str) -> "Iterator[tuple[Record, dict[str, 
 
 def _topic_of_letters(client: "Client", queue: str) -> str:
     """The topic of the dead letters of a queue. Raises InputError where it has none."""
-    topic, _ = _settings(client, queue)[_DEAD_LETTERS]
+    from seglog.core.share_groups import DEAD_LETTERS, settings_of
+
+    topic, _ = client.converse(settings_of(queue))[DEAD_LETTERS]
     if not topic:
-        raise InputError(f"{queue} has no dead letters: set {_DEAD_LETTERS}, as by `seglog queue alter`")
+        raise InputError(f"{queue} has no dead letters: set {DEAD_LETTERS}, as by `seglog queue alter`")
     return topic
 
 
@@ -301,7 +272,7 @@ COMMAND: Final = Group(
             _queue(),
             Option(["--config"], type=PAIR, multiple=True, help="Set a value; repeatable."),
             Option(["--reset"], multiple=True, metavar="KEY", help="Go back to the broker's value; repeatable."),
-            example=f"seglog queue alter workers --config {_DEAD_LETTERS}=dlq.jobs",
+            example="seglog queue alter workers --config errors.deadletterqueue.topic.name=dlq.jobs",
         ),
         client_command(
             "peek",
