@@ -4,6 +4,7 @@ Where files are made is given: in tasks of Spark (``archive``), or in this proce
 """
 
 import json
+import re
 import signal
 import sys
 import time
@@ -35,6 +36,7 @@ from seglog_spark.group_progress import GroupProgress
 from seglog_spark.jobs import value_types
 from seglog_spark.jobs.common import check_kept, open_client, open_target, store_of
 from seglog_spark.jobs.estimate import segments_of, sentence
+from seglog_spark.jobs.failures import LibraryError, as_command_errors
 from seglog_spark.jobs.progress import Measure, Progress
 from seglog_spark.jobs.value_types import BYTES
 from seglog_spark.offsets import OffsetRange, TopicPartition, to_spark
@@ -292,6 +294,7 @@ class Job(ExitStack):
         check_same(manifest, topic, Catalog(client), self._store.place, self._layout, self._options.format)
         return topic
 
+    @as_command_errors()
     def _round(self) -> None:
         if self._opened is None:
             self._opened = self._open()
@@ -389,13 +392,15 @@ def follow(
             pause = seconds
             try:
                 one_round()
-            except (SeglogError, OSError) as error:
+            except (SeglogError, OSError, LibraryError) as error:
                 if not passes(error):
                     raise
                 since = since or datetime.now().astimezone().isoformat(" ", "seconds")
-                if reported != str(error):
-                    say(f"{str(error).rstrip('.')}; since {since}, trying again until it succeeds")
-                reported, pause = str(error), AGAIN_SECONDS
+                what = " ".join(re.sub(r"\x1b\S*", "", str(error)).split())  # delta-rs paints trees
+                what = what.rstrip(".").replace(", and run the same command again", "")
+                if reported != (again := re.sub(r"\d+", "", what)):  # which may say how long it took
+                    say(f"{what}; since {since}, trying again until it succeeds")
+                reported, pause = again, AGAIN_SECONDS
             else:
                 if reported:
                     say("it works again")
@@ -405,7 +410,7 @@ def follow(
         return
 
 
-def passes(error: SeglogError | OSError) -> bool:
+def passes(error: Exception) -> bool:
     """Whether the same may succeed later: broker, registry or store are away, a disk is full; not for a wrong path."""
     if isinstance(error, SeglogError):
         return error.retriable or isinstance(error, ClientTimeoutError | NotReachableError)

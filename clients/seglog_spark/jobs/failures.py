@@ -33,6 +33,10 @@ class WorkerLateError(InputError):
     """Spark gave up a Python worker that had not started in time: the same may succeed on a less busy machine."""
 
 
+class LibraryError(InputError):
+    """A table, or its catalog, as its library says: the same may succeed later, as when a store is away."""
+
+
 @contextmanager
 def as_command_errors() -> Iterator[None]:
     """Raise errors of jobs as those that the command line reports: UsageError, SeglogError, InputError, OSError."""
@@ -52,7 +56,7 @@ def as_command_errors() -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in _LIBRARIES:
             raise
-        raise InputError(f"the table, or its catalog: {sentence_of(error) or type(error).__name__}") from error
+        raise LibraryError(f"the table, or its catalog: {sentence_of(error) or type(error).__name__}") from error
 
 
 @contextmanager
@@ -68,11 +72,12 @@ def task_errors() -> Iterator[None]:
         raise failure_in(str(error)) or _error_of_spark(error) from error
 
 
-def _error_of_spark(error: Exception) -> InputError:
+def _error_of_spark(error: Exception) -> InputError | OSError:
     text = str(error)
     if _LATE in text and not any(name.endswith("Error") for name, _ in _RAISED.findall(text)):
         return WorkerLateError("a Python worker did not start within ten seconds, which is all that Spark gives it")
-    return InputError(sentence_of(error) or text)
+    said = sentence_of(error)
+    return OSError(said.removeprefix("OSError: ")) if said.startswith("OSError: ") else InputError(said or text)
 
 
 def _was_interrupted(error: BaseException) -> bool:

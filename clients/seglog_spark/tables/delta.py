@@ -108,8 +108,6 @@ class Delta:
             table = DeltaTable(self.store.place, storage_options=_options())
         except TableNotFoundError:
             return None
-        except DeltaError as error:
-            raise InputError(f"{self._shown()} cannot be opened: {error}") from error
         described = table.metadata()
         found = Shape(described.configuration.get(_TOPIC_ID), _columns(table.schema()), described.partition_columns)
         check_table(self._shown(), found, Shape(self.topic_id, _columns(self._schema()), self._partitioned()))

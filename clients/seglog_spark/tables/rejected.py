@@ -92,14 +92,17 @@ class Sieve:
 
 def described(store: Store, files: Iterable[ArchivedFile]) -> str:
     """How many records of each partition were rejected, and the most frequent reason; empty for none."""
-    counts, reasons = Counter[int](), Counter[str]()
+    counts, reasons, examples = Counter[int](), Counter[str](), dict[str, str]()
     for found in filter(is_rejected, files):
         counts[found.partition] += found.records
         with pq.ParquetFile(store.open(found.path)) as file:
             for each in file.read(["reason"])["reason"].value_counts().to_pylist():
-                reasons[each["values"]] += each["counts"]
+                kind = each["values"].partition(" (")[0]
+                reasons[kind] += each["counts"]
+                examples.setdefault(kind, each["values"])
     if not counts:
         return ""
     each = ", ".join(f"{count:,} in partition {number}" for number, count in sorted(counts.items()))
     often, times = reasons.most_common(1)[0]
-    return f"{count_of(counts.total(), 'record')} rejected ({each}), {times:,} of them because the value is {often}"
+    why = f"{times:,} of them because the value is {examples[often]}"
+    return f"{count_of(counts.total(), 'record')} rejected ({each}), {why}"

@@ -2,15 +2,19 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import duckdb
 import pytest
 
 from seglog import connect
-from seglog.cli import main
+from seglog.cli import INTERRUPTED, main
 from seglog.cli.exits import InputError
 from seglog.testing import Broker
+from seglog_protocol.errors import NotReachableError
+from seglog_spark.jobs import archiving
 from seglog_spark.tables.manifest import load_whole
 from seglog_spark.tables.stores import Folder
 from tests.archive_readers import READERS
@@ -84,6 +88,29 @@ def test_values_are_typed_by_a_schema_that_is_inferred_shown_and_kept(
     query = f"select partition, \"offset\", value, reason from read_parquet('{out}/_rejected/**/*.rejected')"
     reason = "JSON of another shape (Expected `int | null`, got `str` - at `$.id`)"
     assert duckdb.execute(query).fetchall() == [(1, 20, b'{"id": "x"}', reason)]
+
+
+def test_a_run_that_follows_waits_for_its_broker_and_goes_on_where_a_round_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rounds(one_round: Callable[[], object], *_: object) -> None:
+        for name, error in (("open_client", NotReachableError("nobody")), ("save", OSError("full"))):
+            with monkeypatch.context() as patch:
+                patch.setattr(archiving, name, Mock(side_effect=error))
+                with pytest.raises(type(error)):
+                    one_round()
+        one_round()
+        with monkeypatch.context() as patch:
+            patch.setattr(archiving, "load", None)  # what it holds is known
+            one_round()
+
+    monkeypatch.setattr(archiving, "follow", rounds)
+    with Broker() as broker, connect(broker.address) as client:
+        client.create_topic("t")
+        with client.producer("t") as producer:
+            producer.send(b"x")
+        assert archived(broker, tmp_path / "out", "--follow") == INTERRUPTED
+    assert READERS["parquet"](tmp_path / "out", ["offset"]).num_rows == 1
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])

@@ -24,7 +24,7 @@ from seglog_protocol.errors import (
 )
 from seglog_spark.java import JavaMissingError
 from seglog_spark.jobs.archiving import AGAIN_SECONDS, follow, passes
-from seglog_spark.jobs.failures import as_command_errors, failure_in, sentence_of, task_errors
+from seglog_spark.jobs.failures import LibraryError, as_command_errors, failure_in, sentence_of, task_errors
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.report import ReportRow, by_partition, merged, table, write_parquet
 from seglog_spark.jobs.target import Pace, pinned
@@ -70,14 +70,14 @@ def test_rounds_begin_when_their_time_has_come_or_the_last_one_is_done() -> None
 
 
 def test_a_temporary_error_is_reported_once_and_waited_out() -> None:
-    away, full = ConnectionLostError("the broker is away."), OSError("s3://b/f cannot be written")
+    away, full = ConnectionLostError("the broker is away."), LibraryError("s3://b/f in 5 s\n \x1b[31m-> refused")
     began, said = followed(0, away, away, full, 0, 0, away, seconds=3600)
     again = 3600 + AGAIN_SECONDS
     assert began == [0, 3600, again, again + AGAIN_SECONDS, again + 2 * AGAIN_SECONDS, *(began[5:])]
     assert began[5:] == [began[4] + 3600, began[4] + 7200, began[4] + 7200 + AGAIN_SECONDS]
     assert said == [
         "the broker is away; since then, trying again until it succeeds",
-        "s3://b/f cannot be written; since then, trying again until it succeeds",
+        "s3://b/f in 5 s refused; since then, trying again until it succeeds",
         "it works again",
         "the broker is away; since then, trying again until it succeeds",
     ]
@@ -150,7 +150,7 @@ def test_errors_of_jobs_are_those_that_the_command_line_knows() -> None:
         (OptionError("no"), UsageError, "no"),
         (JavaMissingError("no Java"), InputError, "no Java"),
         (OSError(errno.ENOSPC, "full"), InputError, "no space left: see the disks of the archive, and of .*TMPDIR"),
-        (DeltaError("bad\nmore"), InputError, "the table, or its catalog: bad"),
+        (DeltaError("bad\nmore"), LibraryError, "the table, or its catalog: bad"),
         (DataLossError(f"gone. {GOING_ON}"), DataLossError, "gone. To go on without them, add --accept-loss"),
     )
     for error, kind, sentence in told:

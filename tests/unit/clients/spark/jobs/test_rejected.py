@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -16,7 +17,7 @@ from seglog.arrow.values import Values
 from seglog.cli.arguments import Options
 from seglog.cli.exits import InputError
 from seglog.core.records import ConsumerGap
-from seglog_spark.jobs import archiving
+from seglog_spark.jobs import archiving, value_types
 from seglog_spark.jobs.archiving import ArchiveTask, archive, next_ranges
 from seglog_spark.jobs.inputs import open_input
 from seglog_spark.offsets import OffsetRange
@@ -27,6 +28,7 @@ from seglog_spark.tables.stores import Folder, Store
 from seglog_spark.tables.targets import ParquetFiles, Target
 from tests.spark.fake_log import RECORD_BYTES, log
 from tests.spark.jobs.records import DAY_US, batches, timed
+from tests.unit.clients.arrow.schema_registry import schema_registry
 
 VALUES = Values("json", "id bigint")
 
@@ -148,6 +150,25 @@ def test_jobs_that_take_records_refuse_it(tmp_path: Path) -> None:
     save(Folder(tmp_path), Manifest("a", "id", settings={"values": {"kind": "json"}}))
     with pytest.raises(InputError, match="has values as json; records are in an archive of bytes"):
         open_input(Options(id, "", json=False, connect_timeout=1.0, values={"archive": str(tmp_path)}), None)
+
+
+def test_a_newer_schema_of_a_registry_has_the_same_columns_or_is_refused() -> None:
+    with schema_registry() as registry:
+        asked = Values("avro", registry=registry.url)
+
+        def newest(*names: str) -> Values:
+            fields = [{"name": name, "type": "int", "doc": str(len(registry.asked))} for name in ("id", *names)]
+            registry.add(5, "t-value", json.dumps({"type": "record", "name": "R", "fields": fields}))
+            return asked.for_topic("t")
+
+        settings = {"values": msgspec.to_builtins(newest())}
+        newer = newest()
+        assert value_types.kept(asked, settings, "t", "here") == newer
+        newest("more")
+        with pytest.raises(
+            InputError, match=r"here keeps the columns .* others now \(more\): name another .* or go on"
+        ):
+            value_types.kept(asked, settings, "t", "here")
 
 
 def test_what_a_killed_run_rejected_goes_when_it_fits(tmp_path: Path, layout: Layout) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from seglog.cli.arguments import Options
-from seglog.cli.exits import InputError
 from seglog_spark.jobs.failures import WorkerLateError
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner
@@ -67,7 +66,7 @@ def test_what_could_write_rows_twice_is_not_tried_again(id_: str | None, calls: 
 
 def test_another_error_is_said_first_and_ends_it() -> None:
     step = Step(f"{LATE}\nTraceback\nOSError: [Errno 28] No space left on device")
-    with pytest.raises(InputError, match=r"^OSError: \[Errno 28\] No space left on device$"):
+    with pytest.raises(OSError, match=r"^\[Errno 28\] No space left on device$"):
         runner().do(step)
     assert step.calls == 1
 
