@@ -33,9 +33,6 @@ from seglog_spark.session import environment, is_local, settings
 def test_spark_runs_on_some_javas(printed: str, version: Version, fits: bool) -> None:
     assert parse_version(f"Picked up JAVA_TOOL_OPTIONS: -Xmx1g\n{printed}\n") == version
     assert is_supported(version) == fits
-
-
-def test_what_prints_no_version_is_no_java() -> None:
     assert parse_version("The operation couldn't be completed.") is None
 
 

@@ -100,11 +100,6 @@ def test_what_contradicts_itself_or_would_show_a_secret_is_refused(given: dict[s
         assert PASSWORD not in str(caught.value)
 
 
-def test_files_are_read_without_an_account() -> None:
-    with pytest.raises(OptionError, match="leave out user"):
-        parse_read_options({"localLogDir": "/data", "subscribe": "t", "user": "alice"}, "batch")
-
-
 def test_a_job_gives_its_executors_files_and_no_secret() -> None:
     def options(**security: object) -> Options:
         return Options(lambda _: 0, "a:1", False, 1.0, security=security)

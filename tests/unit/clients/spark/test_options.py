@@ -97,7 +97,7 @@ def test_a_time_for_all_is_stronger_than_one_for_each_which_is_stronger_than_off
         ("stream", FILES | {"group": "g"}, "group needs a broker, which keeps what groups commit"),
         *(
             ("batch", FILES | {name: "localhost"}, f"localLogDir reads files without a broker: leave out {name}")
-            for name in ("servers", "kafka.bootstrap.servers")
+            for name in ("servers", "kafka.bootstrap.servers", "user")
         ),
         ("stream", FILES | {"localLogDir": "data"}, "an absolute path, the same on every machine"),
         ("batch", READ | {"path": "a"}, "name the topics with subscribe"),
