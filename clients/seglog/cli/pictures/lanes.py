@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import tzinfo
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from seglog.cli.figures import bytes_text
@@ -14,7 +15,7 @@ from seglog.core.errors import count_of, duration_of
 from seglog.core.explaining import PartitionExplanation
 from seglog.core.moments import format_time
 from seglog.core.offsets import PartitionLag
-from seglog_protocol.messages import ExplainSegmentsReply
+from seglog_protocol.messages import ExplainedSegment, ExplainSegmentsReply
 from seglog_protocol.texts import printable
 
 LANES_MAX: Final = 25
@@ -47,19 +48,16 @@ def lanes_picture(
     """The partitions ``lanes`` of a topic, at most ``LANES_MAX``, with the positions of groups in them."""
     lanes = lanes[:LANES_MAX]
     most = max(1, min(_SEGMENTS_MAX, _SPANS_MAX // max(1, len(lanes))))
-    drawn = [_Lane(explained.partition, *_shown(explained, most)) for explained in lanes]
+    drawn = [_lane(explained, most) for explained in lanes]
     now = max((lane.log.now_ms for lane in drawn), default=0)
-    frontier = _frontier(drawn)
-    times = [
-        time for lane in drawn for life in (*lane.older, *lane.lives) for time in (life.first, life.newest) if time
-    ]
+    retention = next((limit for lane in drawn if (limit := _limit(lane.log, "retention.ms")) is not None), None)
+    frontier = None if retention is None else max(0, now - retention)
+    lives = [life for lane in drawn for life in (*lane.older, *lane.lives)]
+    times = [time for life in lives for time in (life.first, life.newest) if time]
     scale = TimeScale(times if frontier is None else [*times, frontier], now=now, zone=zone)
     letters = _letters(groups, min(READERS_MAX, _PINS_MAX // max(1, len(lanes))))
     largest = max((life.segment.size for lane in drawn for life in lane.lives), default=0)
-    rows = [
-        _row(lane, explained, scale, largest, letters, groups, link)
-        for lane, explained in zip(drawn, lanes, strict=True)
-    ]
+    rows = [_row(lane, scale, largest, letters, groups, link) for lane in drawn]
     guides = [Mark(scale.place(now), Kind.NOW)]
     if frontier is not None:
         guides.append(Mark(scale.place(frontier), Kind.FRONTIER, "retention: what is older may go"))
@@ -83,29 +81,27 @@ class _Lane(NamedTuple):
     """A partition: its older segments, which are drawn as one, and the others."""
 
     log: ExplainSegmentsReply
+    kept: str
     older: Sequence[Life]
     lives: Sequence[Life]
 
 
-def _shown(explained: PartitionExplanation, most: int) -> tuple[Sequence[Life], Sequence[Life]]:
-    lives = [life_of(segment, explained.partition) for segment in explained.segments if segment.state != "deleted"]
-    if len(lives) <= most:
-        return [], lives
-    return lives[: len(lives) - most + 1], lives[len(lives) - most + 1 :]
+def _lane(explained: PartitionExplanation, most: int) -> _Lane:
+    log = explained.partition
+    lives = [life_of(segment, log) for segment in explained.segments if segment.state != "deleted"]
+    lives = [life for life in lives if life.newest is not None]
+    older = 0 if len(lives) <= most else len(lives) - most + 1
+    return _Lane(log, kept(explained).text, lives[:older], lives[older:])
 
 
-def _frontier(lanes: Sequence[_Lane]) -> int | None:
-    """The time before which records may go; None where none is set."""
-    for lane in lanes:
-        retention, policy = setting(lane.log, "retention.ms"), lane.log.config.get("cleanup.policy")
-        if retention is not None and retention >= 0 and (policy is None or "delete" in policy.value):
-            return max(0, lane.log.now_ms - retention)
-    return None
+def _limit(log: ExplainSegmentsReply, key: str) -> int | None:
+    """A limit of retention; None where there is none, or no segment is deleted for it."""
+    limit, policy = setting(log, key), log.config.get("cleanup.policy")
+    return None if limit is None or limit < 0 or (policy and "delete" not in policy.value) else limit
 
 
 def _row(
     lane: _Lane,
-    explained: PartitionExplanation,
     scale: TimeScale,
     largest: int,
     letters: Mapping[str, str],
@@ -113,13 +109,11 @@ def _row(
     link: Link,
 ) -> Row:
     log = lane.log
-    spans = [_span(life, log, scale, largest, link) for life in lane.lives if life.newest is not None]
-    if lane.older:
-        spans.insert(0, _merged(lane.older, log, scale, link))
-    spans = [
-        span._replace(first=first, last=last)
-        for span, (first, last) in zip(spans, apart([span[:2] for span in spans], _SHORTEST), strict=True)
-    ]
+    spans = [_merged(lane.older, log, scale, link)] if lane.older else []
+    spans += [_span(life, log, scale, largest, link) for life in lane.lives]
+    places = apart([span[:2] for span in spans], _SHORTEST)
+    spans = [span._replace(first=first, last=last) for span, (first, last) in zip(spans, places, strict=True)]
+    drawn = list(zip(lane.lives, spans[len(spans) - len(lane.lives) :], strict=True))
     pins = sorted(
         (scale.place(_time(lag)), letters[name], f"{printable(name)}, {_position(lag)}")
         for name, lags in groups.items()
@@ -128,92 +122,82 @@ def _row(
         if lag.partition == log.partition
     )
     places = apart([(max(0.0, at - _PIN / 2),) * 2 for at, _, _ in pins], _PIN)
-    marks = [
-        *_size_frontier(lane, spans),
-        *_wrong(lane, spans),
-        *(
-            Mark(at + _PIN / 2, Kind.READER, name, letter)
-            for (at, _), (_, letter, name) in zip(places, pins, strict=True)
-        ),
-    ]
+    readers = (
+        Mark(at + _PIN / 2, Kind.READER, name, letter) for (at, _), (_, letter, name) in zip(places, pins, strict=True)
+    )
     return Row(
         label=(f"{log.partition}",),
         spans=tuple(spans),
-        marks=tuple(marks),
-        details=(f"{log.segments:,}", bytes_text(log.size), kept(explained).text),
+        marks=(*_size_frontier(log, drawn), *_wrong(log, drawn), *readers),
+        details=(f"{log.segments:,}", bytes_text(log.size), lane.kept),
         link=link(log.partition, None),
         lines=2,
     )
 
 
 def _span(life: Life, log: ExplainSegmentsReply, scale: TimeScale, largest: int, link: Link) -> Span:
-    segment = life.segment
-    assert life.newest is not None
-    first = min(life.newest, life.newest if life.first is None else life.first)
+    segment, newest = life.segment, life.newest or 0
     return Span(
-        scale.place(first),
-        scale.place(life.newest),
-        _kind(life, log),
+        scale.place(min(newest, newest if life.first is None else life.first)),
+        scale.place(newest),
+        _kind(segment, log),
         _HIGHEST * max(_LOWEST, segment.size / max(1, largest)),
         f"segment {segment.base_offset:,}, {bytes_text(segment.size)}",
         link(log.partition, segment.base_offset),
     )
 
 
-def _kind(life: Life, log: ExplainSegmentsReply) -> Kind:
-    segment, compaction = life.segment, log.compaction
+def _kind(segment: ExplainedSegment, log: ExplainSegmentsReply) -> Kind:
     if segment.state == "active":
         return Kind.ACTIVE
     if segment.deletable_ms is not None and segment.deletable_ms <= log.now_ms:
         return Kind.DUE
-    if compaction is not None and compaction.first_dirty_offset is not None:
-        return Kind.CLEAN if segment.next_offset <= compaction.first_dirty_offset else Kind.DIRTY
+    if log.compaction is not None and log.compaction.first_dirty_offset is not None:
+        return Kind.CLEAN if segment.next_offset <= log.compaction.first_dirty_offset else Kind.DIRTY
     return Kind.CLOSED
 
 
 def _merged(older: Sequence[Life], log: ExplainSegmentsReply, scale: TimeScale, link: Link) -> Span:
-    times = [time for life in older for time in (life.first, life.newest) if time is not None] or [0]
+    places = [scale.place(time) for life in older for time in (life.first, life.newest) if time is not None]
     size = bytes_text(sum(life.segment.size for life in older))
     name = f"{count_of(len(older), 'segment')} from {older[0].segment.base_offset:,}, {size}"
-    places = scale.place(min(times)), scale.place(max(times))
-    return Span(*places, Kind.OLDER, _HIGHEST, name, link(log.partition, None))
+    return Span(min(places), max(places), Kind.OLDER, _HIGHEST, name, link(log.partition, None))
 
 
-def _size_frontier(lane: _Lane, spans: Sequence[Span]) -> Iterator[Mark]:
+Drawn = Sequence[tuple[Life, Span]]
+
+
+def _size_frontier(log: ExplainSegmentsReply, drawn: Drawn) -> Iterator[Mark]:
     """A mark where ``retention.bytes`` reaches to, if the log is larger."""
-    limit, policy = setting(lane.log, "retention.bytes"), lane.log.config.get("cleanup.policy")
-    if limit is None or limit < 0 or (policy is not None and "delete" not in policy.value):
-        return
-    drawn = [life for life in lane.lives if life.newest is not None]
-    behind = 0
-    for life, span in zip(reversed(drawn), reversed(spans), strict=False):
-        size = life.segment.size
-        if behind + size > limit:
-            at = span.last - (span.last - span.first) * (limit - behind) / size
+    left = limit = _limit(log, "retention.bytes")
+    for life, span in reversed(drawn):
+        if limit is None or left is None:
+            return
+        if life.segment.size > left:
+            at = span.last - (span.last - span.first) * left / life.segment.size
             yield Mark(at, Kind.FRONTIER, f"{bytes_text(limit)} from the end, retention.bytes: what is older may go")
             return
-        behind += size
+        left -= life.segment.size
 
 
-def _wrong(lane: _Lane, spans: Sequence[Span]) -> Iterator[Mark]:
+def _wrong(log: ExplainSegmentsReply, drawn: Drawn) -> Iterator[Mark]:
     """Marks of what the broker warns of, and of holes between segments."""
-    drawn = [life for life in lane.lives if life.newest is not None]
-    for life, span in zip(drawn, spans[len(spans) - len(drawn) :], strict=True):
+    for life, span in drawn:
         for warning in life.segment.warnings[:1]:
             yield Mark((span.first + span.last) / 2, Kind.WRONG, warning)
-    for before, after, span in zip(drawn, drawn[1:], spans[len(spans) - len(drawn) + 1 :], strict=False):
-        if before.segment.next_offset < after.segment.base_offset and _kind(before, lane.log) is not Kind.CLEAN:
-            hole = f"no offsets {before.segment.next_offset:,} to {after.segment.base_offset - 1:,}"
-            yield Mark(span.first, Kind.WRONG, hole)
-    for problem in lane.log.problems:
-        yield Mark(_place_of(problem, drawn, spans[len(spans) - len(drawn) :]), Kind.WRONG, problem)
+    for (before, _), (after, span) in pairwise(drawn):
+        first, last = before.segment.next_offset, after.segment.base_offset - 1
+        if first <= last and _kind(before.segment, log) is not Kind.CLEAN:
+            yield Mark(span.first, Kind.WRONG, f"no offsets {first:,} to {last:,}")
+    for problem in log.problems:
+        yield Mark(_place_of(problem, drawn), Kind.WRONG, problem)
 
 
-def _place_of(problem: str, drawn: Sequence[Life], spans: Sequence[Span]) -> float:
+def _place_of(problem: str, drawn: Drawn) -> float:
     """Where the first offset lies that a broker's sentence names; the end of the scale without one."""
     named = _OFFSETS.search(problem)
     offset = -1 if named is None else int(named[1])
-    for life, span in zip(drawn, spans, strict=True):
+    for life, span in drawn:
         base, behind = life.segment.base_offset, life.segment.next_offset
         if base <= offset < behind:
             return span.first + (span.last - span.first) * (offset - base) / (behind - base)
@@ -252,24 +236,17 @@ def _time(lag: PartitionLag) -> int:
 
 
 def _position(lag: PartitionLag) -> str:
-    if lag.lost:
-        return f"at {lag.position:,}, {count_of(lag.lost, 'record')} before it are lost"
-    return (
-        f"at {lag.position:,}, {count_of(lag.records, 'record')} behind"
-        if lag.records
-        else f"at {lag.position:,}, the end"
-    )
+    behind = f"{count_of(lag.records, 'record')} behind" if lag.records else "the end"
+    return f"at {lag.position:,}, " + (f"{count_of(lag.lost, 'record')} before it are lost" if lag.lost else behind)
 
 
 def _readers(groups: Mapping[str, Sequence[PartitionLag]], letters: Mapping[str, str]) -> Iterator[str]:
     for name, letter in letters.items():
         lags = groups[name]
         behind = count_of(sum(lag.records for lag in lags), "record")
-        age = max((lag.seconds or 0.0 for lag in lags), default=0.0)
-        loss = min(
-            (lag.seconds_to_loss for lag in lags if lag.records and lag.seconds_to_loss is not None), default=None
-        )
-        until = "" if loss is None else f", retention may take its next ones in {duration_of(round(loss * 1000))}"
+        age = max(lag.seconds or 0.0 for lag in lags)
+        losses = [lag.seconds_to_loss for lag in lags if lag.records and lag.seconds_to_loss is not None]
+        until = f", retention may take its next ones in {duration_of(round(min(losses) * 1000))}" if losses else ""
         yield f"{letter}  {printable(name)}: {behind} behind, the oldest {duration_of(round(age * 1000))} old{until}"
     if left := len(groups) - len(letters):
         yield f"Not drawn: {count_of(left, 'group')} with less behind."
