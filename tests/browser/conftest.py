@@ -78,7 +78,7 @@ def fill(broker: Daemon, events: Path) -> None:
         assert unpacked.stdout is not None
         lines = b"".join(unpacked.stdout.readline() for _ in range(EVENTS))
         unpacked.terminate()
-    settings = ("segment.bytes=262144", "retention.ms=-1")
+    settings = ("segment.bytes=262144", "segment.ms=315360000000", "retention.ms=-1")
     config = [part for setting in settings for part in ("--config", setting)]
     done = run_seglog(broker.address, "topic", "create", "commits", "--partitions", "3", *config)
     assert done.returncode == 0, done.stderr

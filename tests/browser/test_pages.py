@@ -6,7 +6,17 @@ from playwright.sync_api import Browser, Page
 
 from tests.browser.conftest import SECONDS, Running
 
-PAGES = ("/",)
+pytestmark = pytest.mark.timeout(180)  # a browser that hangs
+
+PAGES = (
+    "/",
+    "/topics",
+    "/topics/commits",
+    "/topics/commits?partition=0",
+    "/topics/commits/0/segments/0",
+    "/topics/commits/0/seek?at=2000",
+    "/topics/commits/records?partition=0&at=2000",
+)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -29,7 +29,13 @@ from seglog_protocol.segment_files import offset_entries, segment_file_name, tim
 from tests.processes import Daemon, clean_environment, daemon, seglog
 from tests.support import REPOSITORY, each_case
 
-PACKAGES = ("protocol/seglog_protocol", "broker/seglog_broker", "clients/seglog", "clients/seglog_spark")
+PACKAGES = (
+    "protocol/seglog_protocol",
+    "broker/seglog_broker",
+    "clients/seglog",
+    "clients/seglog_console",
+    "clients/seglog_spark",
+)
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 
 
@@ -278,6 +284,7 @@ def test_the_table_has_exactly_the_packages_that_exist() -> None:
     there = {_name(path.parent) for path in _sources() if path.name != "__init__.py"}
     below = (
         "clients/seglog/",
+        "clients/seglog_console",
         "clients/seglog_spark/",
         "broker/seglog_broker/inspect/",
         "broker/seglog_broker/workers/",

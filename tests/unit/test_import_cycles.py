@@ -4,7 +4,16 @@ from graphlib import CycleError, TopologicalSorter
 
 import grimp
 
-PACKAGES = ("seglog_protocol", "seglog_broker", "seglog", "seglog_spark", "pyspark_seglog", "benchmarks", "tests")
+PACKAGES = (
+    "seglog_protocol",
+    "seglog_broker",
+    "seglog",
+    "seglog_console",
+    "seglog_spark",
+    "pyspark_seglog",
+    "benchmarks",
+    "tests",
+)
 
 
 def test_there_is_no_cycle_among_our_modules() -> None:

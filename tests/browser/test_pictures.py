@@ -1,0 +1,61 @@
+"""Pictures of each page on the real events, light and dark: SEGLOG_PICTURES=docs/pictures renews the documents'."""
+
+import base64
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.conftest import SECONDS, Running
+
+pytestmark = pytest.mark.timeout(180)  # a browser that hangs
+
+PAGES = {
+    "overview": ("/", "No problems"),
+    "topics": ("/topics", "commits"),
+    "topic": ("/topics/commits", "now"),
+    "partition": ("/topics/commits?partition=0", "SEGMENT"),
+    "segment": ("/topics/commits/0/segments/0", "batches"),
+    "seek": ("/topics/commits/0/seek?at=2000", "PROBE"),
+    "records": ("/topics/commits/records?partition=0&at=2000", "path"),
+}
+
+
+def picture(page: Page, name: str, folder: Path) -> None:
+    """The part of a page that a window shows, as WebP."""
+    session = page.context.new_cdp_session(page)
+    image = session.send("Page.captureScreenshot", {"format": "webp", "quality": 80})
+    (folder / f"{name}.webp").write_bytes(base64.b64decode(image["data"]))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where pictures go."""
+    named = os.environ.get("SEGLOG_PICTURES")
+    made = Path(named) if named else tmp_path
+    made.mkdir(exist_ok=True)
+    return made
+
+
+@pytest.fixture(params=["light", "dark"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    """A preference of the person."""
+    return str(request.param)
+
+
+@pytest.fixture
+def window(chromium: Browser, scheme: str) -> Iterator[Page]:
+    """A window for pictures."""
+    with chromium.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 800}) as context:
+        context.set_default_timeout(SECONDS)
+        yield context.new_page()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_has_its_picture(window: Page, shown: Running, name: str, scheme: str, folder: Path) -> None:
+    path, expected = PAGES[name]
+    window.goto(shown.address + path)
+    assert expected in window.locator("main").inner_text()
+    picture(window, f"{name}-{scheme}", folder)
