@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from seglog_console.commands import BusyError, Outcome, options_of, shell_text
-from seglog_console.pages import BadInputError, Endpoint, ForbiddenError, View, answer, checked, found
+from seglog_console.entrance import ForbiddenError, checked, enter, found
+from seglog_console.pages import BadInputError, Endpoint, View, answer
 
 BACK: Final = "back"
 """The field with the address of the page that shows what came of the change."""
@@ -106,11 +107,11 @@ def changing(changes: Mapping[str, Change]) -> Endpoint:
 
     async def endpoint(request: Request) -> Response:
         console = request.app.state.console
-        session = await console.enter(request)
+        session = await enter(console, request)
         if isinstance(session, Response):
             return session
         view = View(request, console, session)
-        form = await checked(view)
+        form = await checked(view.request, view.session)
         if console.is_read_only:
             raise ForbiddenError("this console is read-only: it changes nothing")
         change = changes.get(request.path_params["name"])

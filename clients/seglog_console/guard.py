@@ -1,4 +1,4 @@
-"""What each request must bring, and each answer says, whatever the page: against DNS rebinding, forgery and scripts."""
+"""Rules for each request and each answer, whatever the page: against DNS rebinding, forgery and scripts."""
 
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final

@@ -5,29 +5,23 @@ place of the element ``data-live``.
 """
 
 import asyncio
-import hmac
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import escape
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from seglog.asyncio import Client
-from seglog.cli import figures
-from seglog.core.errors import count_of, duration_of
 from seglog.core.moments import format_time
+from seglog_console.console import Console
+from seglog_console.entrance import ForbiddenError, enter
 from seglog_console.sessions import STREAMS_MAX, Session
 from seglog_protocol import errors
-from seglog_protocol.texts import disarmed, printable
-
-if TYPE_CHECKING:
-    from seglog_console.app import Console
+from seglog_protocol.texts import printable
 
 INTERVAL_SECONDS: Final = 2.0
 ROWS: Final = 50
@@ -50,16 +44,12 @@ class BadInputError(Exception):
     """An address or a form that asks for what there cannot be; the message says what there can."""
 
 
-class ForbiddenError(Exception):
-    """A change by a form that is not ours, or of a console that is read-only."""
-
-
 @dataclass(frozen=True, slots=True)
 class View:
     """One request of one browser, for the function of a page."""
 
     request: Request
-    console: "Console"
+    console: Console
     session: Session
 
     @property
@@ -125,53 +115,12 @@ Context = Callable[[View], Awaitable[dict[str, Any]]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def _shown(value: object) -> object:
-    """Text with its lines, and what would turn or hide other text as escapes; pictures of ours as they are."""
-    return "\n".join(map(disarmed, value.split("\n"))) if type(value) is str else value
-
-
-class Templates:
-    """The templates of this package, whose expressions are text unless a picture of ours says otherwise."""
-
-    def __init__(self, functions: Mapping[str, Callable[..., object]]) -> None:
-        self._environment = Environment(
-            loader=PackageLoader("seglog_console"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            finalize=_shown,
-        )
-        self._environment.filters |= {
-            "bytes": figures.bytes_text,
-            "count": figures.count_text,
-            "rate": figures.rate_text,
-            "seconds": figures.seconds_text,
-            "percent": figures.percent_text,
-            "duration": duration_of,
-            "grouped": lambda number: f"{number:,}",
-            "count_of": count_of,
-            "exactly": escape,  # for an attribute that comes back
-        }
-        self._environment.globals |= functions
-        self._environment.globals["parts"] = self._environment.get_template("parts.html").module
-
-    def whole(self, name: str, shown: Mapping[str, Any]) -> str:
-        """The whole page."""
-        return self._environment.get_template(name).render(shown)
-
-    def live(self, name: str, shown: Mapping[str, Any]) -> str:
-        """What changes of it."""
-        template = self._environment.get_template(name)
-        return "".join(template.blocks["live"](template.new_context(dict(shown))))
-
-
 def page(name: str, context: Context, *, interval: float = INTERVAL_SECONDS) -> Endpoint:
     """An endpoint that shows ``context`` in the template ``name``; its stream looks again each ``interval`` seconds."""
 
     async def endpoint(request: Request) -> Response:
         console: Console = request.app.state.console
-        session = await console.enter(request)
+        session = await enter(console, request)
         if isinstance(session, Response):
             return session
         view = View(request, console, session)
@@ -188,16 +137,8 @@ def answer(view: View, name: str, shown: dict[str, Any], status: int = 200) -> H
     return HTMLResponse(view.console.templates.whole(name, shown), status)
 
 
-async def checked(view: View) -> Mapping[str, str]:
-    """The fields of a form, that of our own page. Raises ForbiddenError."""
-    form = {name: str(value) for name, value in (await view.request.form()).items()}
-    if not hmac.compare_digest(form.pop("csrf", "").encode(), view.session.csrf.encode()):
-        raise ForbiddenError("this form is not of this browser's session: load the page again, and send it from there")
-    return form
-
-
 def common(view: View) -> dict[str, Any]:
-    """What each template may use."""
+    """The names that each template may use."""
     return {
         "request": view.request,
         "path": view.request.url.path,
@@ -248,8 +189,3 @@ def status_of(error: Exception) -> int:
     if isinstance(error, _UNKNOWN):
         return 404
     return 400 if isinstance(error, errors.RequestError) and not error.retriable else 502
-
-
-def found(path: str) -> RedirectResponse:
-    """Go there by GET."""
-    return RedirectResponse(path, 303)

@@ -43,7 +43,7 @@ class Sessions:
         self.token = secrets.token_urlsafe(24)
 
     def is_token(self, given: str) -> bool:
-        """Whether it is the token; if so, it was that: the next browser needs the next one."""
+        """True for the token, once: the next browser needs the next one."""
         if not hmac.compare_digest(given.encode(), self.token.encode()):
             return False
         self.token = secrets.token_urlsafe(24)

@@ -16,7 +16,7 @@ from seglog_protocol.errors import AuthenticationError
 from seglog_protocol.extras import missing
 
 if TYPE_CHECKING:
-    from seglog_console.app import Console
+    from seglog_console.console import Console
 
 LISTEN: Final = "127.0.0.1:9180"
 NICENESS: Final = 10
@@ -32,7 +32,8 @@ def run(options: Options) -> int:
     _check(options, host.strip("[]"))
     import uvicorn
 
-    from seglog_console.app import Console, application
+    from seglog_console.app import application
+    from seglog_console.console import Console
 
     names = {"localhost", host.strip("[]"), *options.host_name}
     if options.read_only:

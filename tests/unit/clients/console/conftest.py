@@ -17,8 +17,9 @@ from starlette.testclient import TestClient
 import seglog
 from seglog.cli import main
 from seglog.testing import Broker
-from seglog_console.app import Console, application
+from seglog_console.app import application
 from seglog_console.commands import Commands, Outcome, shell_text
+from seglog_console.console import Console
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header
 
 

@@ -11,9 +11,10 @@ import seglog
 from seglog.core.security import Tls
 from seglog.testing import Broker
 from seglog_console import changes
-from seglog_console.app import Console, application
+from seglog_console.app import application
 from seglog_console.changes import Fields, Words
 from seglog_console.commands import options_of, shell_text
+from seglog_console.console import Console
 from seglog_console.pages import BadInputError
 from seglog_protocol.errors import UnknownTopicError
 from tests.unit.clients.console.conftest import CommandsHere, Visitor

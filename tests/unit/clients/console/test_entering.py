@@ -7,7 +7,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from seglog.testing import Broker
-from seglog_console.app import Console, application
+from seglog_console.app import application
+from seglog_console.console import Console
 
 
 @pytest.fixture(scope="module")

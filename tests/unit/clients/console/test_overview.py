@@ -4,7 +4,8 @@ from starlette.testclient import TestClient
 
 import seglog
 from seglog.testing import Broker
-from seglog_console.app import Console, application
+from seglog_console.app import application
+from seglog_console.console import Console
 from tests.unit.clients.console.conftest import streamed, text_of
 
 

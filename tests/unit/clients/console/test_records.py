@@ -9,7 +9,8 @@ from starlette.testclient import TestClient
 import seglog
 from seglog.core.records import FetchedBatch
 from seglog.testing import Broker
-from seglog_console.app import Console, application
+from seglog_console.app import application
+from seglog_console.console import Console
 from seglog_console.records import _rows_of_batch
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header

@@ -7,7 +7,8 @@ from starlette.testclient import TestClient
 
 import seglog
 from seglog.testing import Broker
-from seglog_console.app import Console, application
+from seglog_console.app import application
+from seglog_console.console import Console
 from seglog_console.search import MATCHES_MAX
 from tests.unit.clients.console.conftest import text_of
 from tests.unit.clients.console.test_records import link, offsets

@@ -14,7 +14,8 @@ from seglog import raw
 from seglog.cli import main
 from seglog.testing import Broker
 from seglog_console import segment, topics
-from seglog_console.app import Console, application
+from seglog_console.app import application
+from seglog_console.console import Console
 from seglog_console.viewer import KEPT_MAX, Viewer
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import ConfigValue
