@@ -76,7 +76,7 @@ def archive(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
                 written += write_by_period(folder, "date", r, rows, "zstd")
             else:
                 written.append(write_file(folder, r, rows, "zstd"))
-        save(folder, Manifest("commits", "i" * 22).with_planned(RANGES).with_written(written))
+        save(folder, Manifest("commits", "i" * 22, planned=tuple(RANGES)).with_written(written))
     monkeypatch.chdir(tmp_path)
     layout: str = request.param
     return layout

@@ -94,6 +94,7 @@ def test_an_archive_goes_on_with_spark_and_without(
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
+    summary: dict[str, Any] = {}
     for number, archived in enumerate((without_spark, lambda: job(*archive), without_spark)):
         produce(client, topic, 300, start=number * 300)
         if number == 0:
