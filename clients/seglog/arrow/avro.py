@@ -56,8 +56,7 @@ _UNREADABLE: Final = (
 class AvroValues(Format):
     """Avro as the type of a schema, which is JSON. Raises ValueError for one that cannot be read, or has no columns.
 
-    That bounds what a value can ask for: fastavro reads one inside of itself until its stack ends, and as many items of
-    no bytes as a number says.
+    So values are bounded: fastavro reads one inside of itself until its stack ends, and any number of empty items.
     """
 
     def __init__(self, schema: str, registry: Registry | None = None) -> None:

@@ -65,11 +65,9 @@ from seglog_spark.tables.targets import Target
 TRIGGER_SECONDS: Final = 60.0
 """Seconds between the beginnings of two rounds; the default of ``--trigger``."""
 
+Plan = Callable[[Log, Manifest], Sequence[OffsetRange]]
 Execute = Callable[[Sequence[OffsetRange]], Sequence[Sequence[ArchivedFile]]]
 """Makes the files of every range."""
-
-Plan = Callable[[Log, Manifest], Sequence[OffsetRange]]
-"""Says which ranges an archive lacks."""
 
 
 class Executor(AbstractContextManager["Executor"], Protocol):
@@ -132,7 +130,12 @@ def check_same(
 
 
 def archive(
-    plan: Plan, log: Log, manifest: Manifest, target: Target, execute: Execute, check: Check = lambda: None
+    plan: Callable[..., Sequence[OffsetRange]],
+    log: Log,
+    manifest: Manifest,
+    target: Target,
+    execute: Execute,
+    check: Check = lambda: None,
 ) -> tuple[list[ArchivedFile], Manifest]:
     """Finish the ranges of an interrupted run, then archive up to the topic's end.
 
@@ -270,7 +273,7 @@ class Job(ExitStack):
                 self._runner.start()  # first: if it fails, the folder is not claimed for an archive
             check = stack.enter_context(store.claimed())
             if (before := load(store)) is not None:
-                self._check(client, before)
+                check_same(before, topic, Catalog(client), store.place, self._layout, options.format)
                 values = value_types.kept(self._values, before.settings, topic.name, store.place)
             else:
                 values = value_types.begun(self._values, options.schema, client, topic.name, self._progress.say)
@@ -289,11 +292,6 @@ class Job(ExitStack):
             self.push(stack.pop_all())
         return partial(self._archive, client, target, check, task, group)
 
-    def _check(self, client: Client, manifest: Manifest) -> TopicDescription:
-        topic = client.describe_topic(self._options.topic)
-        check_same(manifest, topic, Catalog(client), self._store.place, self._layout, self._options.format)
-        return topic
-
     @as_command_errors()
     def _round(self) -> None:
         if self._opened is None:
@@ -307,7 +305,8 @@ class Job(ExitStack):
         options = self._options
         manifest, self._manifest = self._manifest or load(self._store) or self._before, None
         assert manifest is not None
-        topic = self._check(client, manifest)
+        topic = client.describe_topic(options.topic)
+        check_same(manifest, topic, Catalog(client), self._store.place, self._layout, options.format)
         records = sum(p.latest - p.earliest for p in client.offsets(topic.name))
         task = replace(task, rows_max=max(1, self._sizes[0] * records // max(1, topic.size)))
         if manifest.planned:

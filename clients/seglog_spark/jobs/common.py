@@ -48,10 +48,7 @@ def folder_of(text: str, option: str) -> Folder:
 
 
 def open_target(table_format: Format, catalog: str | None, store: Store, **table: Any) -> Target:
-    """The table of a format, whose library comes with an extra; ``table`` is what Delta and Iceberg take besides.
-
-    Raises InputError without the library, and for a place that cannot be an address.
-    """
+    """The table of a format, with the fields ``table``. InputError without its library, which comes with an extra."""
     if table_format == "parquet":
         return ParquetFiles(store)
     if error := missing(f"--format {table_format}", table_format):

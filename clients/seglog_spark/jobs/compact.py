@@ -22,8 +22,8 @@ from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.records import ConsumerGap
 from seglog_spark.jobs import target
-from seglog_spark.jobs.common import folder_of, open_client
-from seglog_spark.jobs.inputs import Opened, archive_path, open_input, spans
+from seglog_spark.jobs.common import folder_of, open_client, store_of
+from seglog_spark.jobs.inputs import Opened, open_input, spans
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner
 from seglog_spark.offsets import OffsetRange
@@ -163,7 +163,7 @@ def _to_topic(
     arguments = {
         "compact": opened.source.topic,
         "topic id": opened.topic_id,
-        "in": archive_path(options),
+        "in": None if options.archive is None else store_of(options.archive, "--in").place,
         "null keys": options.null_keys,
         "delete tombstones": options.delete_tombstones,
         "before offset": options.before_offset,

@@ -4,8 +4,8 @@ From sizes and times of the log's segments, which the broker knows without readi
 taken to be spread over all periods between its first and its largest timestamp, so there may be fewer files.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from seglog_spark.tables.manifest import Layout
 from seglog_spark.tables.periods import UNITS
 from seglog_spark.tables.targets import SMALL_BYTES
 
-_OPTIONS: Final[Mapping[Layout, str]] = {"date": "day"}
-
 
 class Made(NamedTuple):
     """Up to so many files of about ``size`` bytes of log each."""
@@ -28,7 +26,8 @@ class Made(NamedTuple):
     size: int
 
     def __str__(self) -> str:
-        how = f"--partition-by {_OPTIONS.get(self.layout, self.layout)}" if self.layout else "without --partition-by"
+        period = "day" if self.layout == "date" else self.layout
+        how = f"--partition-by {period}" if period else "without --partition-by"
         return f"{how} up to {count_of(self.files, 'file')} of about {bytes_text(self.size)} of log"
 
 

@@ -164,11 +164,6 @@ def open_input(options: Options, client: Client | None) -> Opened:
     return Opened(TopicInput(topic.name, server_of(options), options.accept_loss), topic.id, ends, log.find_times)
 
 
-def archive_path(options: Options) -> str | None:
-    """The absolute path that ``--in`` names."""
-    return None if options.archive is None else store_of(options.archive, "--in").place
-
-
 def archive_ends(manifest: Manifest) -> dict[TopicPartition, Ends]:
     """The offsets that an archive has of each partition."""
     return {TopicPartition(manifest.topic, number): Ends(*ends) for number, ends in manifest.partitions.items()}

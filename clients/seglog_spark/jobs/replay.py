@@ -11,8 +11,8 @@ from seglog.cli.exits import UsageError
 from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog_spark.catalog import connect
-from seglog_spark.jobs.common import open_client
-from seglog_spark.jobs.inputs import Input, archive_path, open_input
+from seglog_spark.jobs.common import open_client, store_of
+from seglog_spark.jobs.inputs import Input, open_input
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner
 from seglog_spark.jobs.target import Pace, begin, print_written, sink_options
@@ -53,7 +53,7 @@ def run(options: Options) -> int:
         arguments = {
             "replay": opened.source.topic,
             "topic id": opened.topic_id,
-            "in": archive_path(options),
+            "in": None if options.archive is None else store_of(options.archive, "--in").place,
             "from": options.start,
             "until": options.until,
             "preserve": list(options.preserve),

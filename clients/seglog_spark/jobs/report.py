@@ -62,9 +62,8 @@ class ReportRow:
     def to_json(self, by: Sequence[str]) -> dict[str, Any]:
         """The fields of a report by ``by``; those of other groupings are left out."""
         known = asdict(self) | {"null_key_share": self.null_key_share}
-        left_out = {"partition"} if "partition" not in by else set()
+        left_out = {"partition", "first_offset", "last_offset"} if "partition" not in by else set()
         left_out |= {"period"} if period_of(by) is None else set()
-        left_out |= {"first_offset", "last_offset"} if "partition" not in by else set()
         return {name: value for name, value in known.items() if name not in left_out}
 
 

@@ -65,13 +65,16 @@ def test_each_type_has_its_column(kind: Any, given: Any, value: Any, arrow: pa.D
     assert arrow is None or values.decoder()[0] == pa.struct([("a", arrow)])
 
 
+INSIDE = "the Avro schema has Row inside of itself, and no column has room for that"
+
+
 @each_case(
     "schema, said",
     [
         ("[", "this is no Avro schema"),
         ('"nothing"', "this is no Avro schema: UnknownType"),
         ('"null"', "the Avro schema has null where a column needs"),
-        (json.dumps(record(a=["null", "Row"])), "the Avro schema has Row inside of itself"),
+        (json.dumps(record(a=["null", "Row"])), INSIDE),
         (json.dumps({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "has fixed of no bytes"),
         ('{"type": "array", "items": ' * 101 + '"int"' + "}" * 101, "or more than 100 levels"),
         (json.dumps(record(**{f"f{number}": "int" for number in range(10_001)})), "more than 10,000 types"),
@@ -89,6 +92,7 @@ def test_values_of_several_schemas_of_a_registry_are_one_column() -> None:
         registry.add(1, "t-value", json.dumps(old))
         registry.add(7, "t-value", json.dumps(new))
         registry.answers["/schemas/ids/8"] = {"schemaType": "JSON", "schema": "{}"}
+        registry.answers["/schemas/ids/2"] = {"schema": json.dumps(record(id="int", next=["null", "Row"]))}
         values = Values("avro", registry=registry.url).for_topic("t")
         rows = [
             encoded(old, {"id": 1, "gone": "g"}, 1),
@@ -99,13 +103,14 @@ def test_values_of_several_schemas_of_a_registry_are_one_column() -> None:
             encoded(new, {"id": 2, "extra": "e"}, 8),
             encoded(new, {"id": 2, "extra": "e"}, 7)[:-1],
             encoded(new, {"id": 2, "extra": "e"}, 7) + b"\0",
+            encoded(old, {"id": 1, "gone": "g"}, 2),
         ]
         assert decoded(values, *rows, *rows[:1]) == (
             [
                 {"id": {"member0": None, "member1": 1}, "extra": "none"},
                 None,
                 {"id": {"member0": None, "member1": 2}, "extra": "e"},
-                *[None] * 5,
+                *[None] * 6,
                 {"id": {"member0": None, "member1": 1}, "extra": "none"},
             ],
             [
@@ -114,19 +119,10 @@ def test_values_of_several_schemas_of_a_registry_are_one_column() -> None:
                 (5, "of a schema for JSON, not AVRO"),
                 (6, "no Avro of this schema (Expected 1 bytes, read 0)"),
                 (7, "no Avro of this schema (1 bytes are left over)"),
+                (8, f"of schema 2, which cannot be read: {INSIDE}"),
             ],
         )
         assert [path for path, _ in registry.asked].count("/schemas/ids/1") == 1
-
-
-def test_a_writers_schema_is_bounded_as_that_of_columns_is() -> None:
-    writer = record(id="int", next=["null", "Row"])
-    with schema_registry() as registry:
-        registry.add(1, "t-value", json.dumps(writer))
-        values = Values("avro", json.dumps(record(id="int")), registry.url)
-        _, misfits = decoded(values, encoded(writer, {"id": 1, "next": None}, 1))
-    assert [reason.partition(",")[0] for _, reason in misfits] == ["of schema 1"]
-    assert "which cannot be read: the Avro schema has Row inside of itself" in misfits[0][1]
 
 
 def test_a_schema_that_refers_to_others_stands_for_itself() -> None:

@@ -24,23 +24,19 @@ HOUR_MS = 3_600_000
 
 def test_a_format_is_kept_and_is_what_its_readers_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A format is kept, a catalog is for Iceberg alone, and what reads archives of Parquet does not take a table."""
-    out = str(tmp_path / "archive")
+    out = tmp_path / "archive"
     with Broker() as broker, connect(broker.address) as client:
         client.create_topic("t")
-
-        def said(*words: str) -> str:
-            assert main(["--server", broker.address, *words, "--topic", "t", "--out", out]) != 0
-            return capsys.readouterr().err
-
-        assert "--catalog names a catalog of Iceberg tables: add --format iceberg" in said(
-            "archive", "--format", "delta", "--catalog", "x"
-        )
-        assert archived(broker, tmp_path / "50%", "--format", "delta") != 0
-        assert "tables have addresses, in which #, % and ? mean something" in capsys.readouterr().err
-        assert main(["--server", broker.address, "archive", "--topic", "t", "--out", out, "--format", "delta"]) == 0
-        assert "was begun with --format delta, and stays as it was begun" in said("archive")
+        assert archived(broker, out, "--format", "delta") == 0
+        for place, options, sentence in (
+            (out, ("--format", "delta", "--catalog", "x"), "--catalog names a catalog of Iceberg tables: add --format"),
+            (tmp_path / "50%", ("--format", "delta"), "tables have addresses, in which #, % and ? mean something"),
+            (out, (), "was begun with --format delta, and stays as it was begun"),
+        ):
+            assert archived(broker, place, *options) != 0
+            assert sentence in capsys.readouterr().err
     with pytest.raises(InputError, match="is a table of Delta, which knows its files itself"):
-        load_whole(Folder(Path(out)))
+        load_whole(Folder(out))
 
 
 def archived(broker: Broker, out: Path, *more: str, topic: str = "t") -> int:

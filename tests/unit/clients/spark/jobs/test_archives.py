@@ -180,10 +180,7 @@ def test_by_date_there_are_the_same_records_in_the_same_order_and_the_same_gaps(
         for columns in (SCHEMA.names, ["value", "timestamp"]):
             read = in_rows(read_merged(as_dated, dated, columns, *span))
             assert read == in_rows(read_merged(as_plain, [plain], columns, *span))
-    inputs = (
-        ArchiveInput("t", as_dated, tuple(dated)),
-        ArchiveInput("t", as_plain, (plain,)),
-    )
+    inputs = ArchiveInput("t", as_dated, tuple(dated)), ArchiveInput("t", as_plain, (plain,))
     for time_ms in (-1, 0, 1, CHRISTMAS_US // 1000, CHRISTMAS_US // 1000 + 7200, 2**53):
         by_dates, by_offsets = (source.find_times({tp("t-1"): time_ms}) for source in inputs)
         assert by_dates == by_offsets
@@ -204,27 +201,18 @@ def test_a_file_has_the_records_of_one_range_and_one_date(tmp_path: Path) -> Non
 
 
 def test_dates_are_those_of_utc_and_what_is_no_date_has_none() -> None:
-    micros = [
-        -1,
-        0,
-        DAY_US - 1,
-        DAY_US,
-        None,
-        253_402_300_800_000_000,
-        253_402_300_799_999_999,
-        -62_135_596_800_000_001,
-    ]
-    days = periods_of(pa.chunked_array([pa.array(micros, pa.timestamp("us", "UTC"))]), "D")
-    assert [shown(day, "date") for day in days.tolist()] == [
-        "1969-12-31",
-        "1970-01-01",
-        "1970-01-01",
-        "1970-01-02",
-        NO_DATE,
-        NO_DATE,
-        "9999-12-31",
-        NO_DATE,
-    ]
+    dates = {
+        -1: "1969-12-31",
+        0: "1970-01-01",
+        DAY_US - 1: "1970-01-01",
+        DAY_US: "1970-01-02",
+        None: NO_DATE,
+        253_402_300_800_000_000: NO_DATE,
+        253_402_300_799_999_999: "9999-12-31",
+        -62_135_596_800_000_001: NO_DATE,
+    }
+    days = periods_of(pa.chunked_array([pa.array([*dates], pa.timestamp("us", "UTC"))]), "D")
+    assert [shown(day, "date") for day in days.tolist()] == [*dates.values()]
     assert shown(int(np.datetime64("2024-02-29").astype("int64")), "date") == "2024-02-29"
 
 

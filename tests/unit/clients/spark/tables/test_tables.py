@@ -147,7 +147,6 @@ def offsets(found: pa.Table) -> list[int]:
 @pytest.mark.parametrize("layout", [None, "year", "month", "date", "hour"])
 @each_format
 def test_readers_find_the_records_of_the_log(tmp_path: Path, table: Format, layout: Layout) -> None:
-    """Readers find the records of the log."""
     _, ends = archived(table, tmp_path, 0, 25, 60, layout=layout)
     assert ends == {0: 60, 1: 0}
     wanted = in_rows(records(OffsetRange("t", 0, 0, 60)))
@@ -246,7 +245,6 @@ def test_a_table_that_is_not_of_this_topic_is_left_alone(tmp_path: Path, table: 
 
 
 def test_a_table_that_seglog_did_not_make_is_left_alone(tmp_path: Path) -> None:
-    """A table that seglog did not make is left alone."""
     rows = pa.table({"offset": pa.array([1], pa.int64())})
     write_deltalake(tmp_path / "delta", rows)
     with pytest.raises(InputError, match="was not made by seglog; archive to a place of its own"):
@@ -265,7 +263,6 @@ def test_a_delta_table_has_no_names_that_differ_in_case_alone(tmp_path: Path) ->
 
 
 def test_the_ends_of_a_delta_table_survive_its_checkpoints(tmp_path: Path) -> None:
-    """The ends of a Delta table survive its checkpoints."""
     archived(DELTA, tmp_path, 0, 5, 10)
     made = DeltaTable(tmp_path)
     made.create_checkpoint()
