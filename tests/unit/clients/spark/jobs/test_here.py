@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -42,7 +42,11 @@ def test_progress_tells_records_and_files(monkeypatch: pytest.MonkeyPatch) -> No
         seen(5, 1)
         return [archived(r)]
 
-    monkeypatch.setattr(Progress, "watching", lambda _, look: looks.append(look) or nullcontext())  # type: ignore[func-returns-value]
+    def watching(_: Progress, look: Callable[[], str]) -> AbstractContextManager[None]:
+        looks.append(look)
+        return nullcontext()
+
+    monkeypatch.setattr(Progress, "watching", watching)
     run(task, lambda _: (0, 10))
     assert looks[0]() == "30 records, 6 files, 60 B"
 
