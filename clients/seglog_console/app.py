@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 
 from seglog.cli.pictures.svg import picture_style
 from seglog_console import (
+    broker,
     changes,
     entrance,
     groups,
@@ -30,6 +31,7 @@ from seglog_console import (
     settings,
     topic,
     topics,
+    transactions,
 )
 from seglog_console.console import Console
 from seglog_console.entrance import ForbiddenError, found
@@ -95,12 +97,20 @@ def application(console: Console) -> Starlette:
             Route("/groups", page("groups.html", groups.context)),
             Route("/groups/{group:name}", page("group.html", groups.group_context)),
             Route("/queues/{group:name}", page("queue.html", queues.context)),
+            Route("/topics/{topic}/settings", page("settings.html", settings.context)),
+            Route("/transactions", page("transactions.html", transactions.context)),
+            Route("/transactions/{id:name}", page("transaction.html", transactions.one_context)),
+            Route("/broker", page("broker.html", broker.context, interval=broker.INTERVAL_SECONDS)),
             Route("/enter", entrance.enter_by_token),
             form(entrance.log_in, "/login"),
             Route("/logout", entrance.log_out, methods=["POST"]),
             Route(
                 "/change/{name}",
-                changes.changing(changes.by_name(groups.CHANGES, produce.CHANGES, queues.CHANGES, settings.CHANGES)),
+                changes.changing(
+                    changes.by_name(
+                        groups.CHANGES, produce.CHANGES, queues.CHANGES, settings.CHANGES, transactions.CHANGES
+                    )
+                ),
                 methods=["POST"],
             ),
             Mount("/static", _Static(packages=[("seglog_console", "static")])),

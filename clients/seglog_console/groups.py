@@ -36,14 +36,15 @@ async def context(view: View) -> dict[str, Any]:
     request = messages.ListGroupsRequest(max(after, _before(prefix)) or None, ROWS)
     reply, _ = await view.client.converse(ask(request, messages.ListGroupsReply, is_repeatable=True))
     found = [group for group in reply.groups if group.group.startswith(prefix)]
+    more = reply.more and len(found) == len(reply.groups)
     queues, no_queues = await unless_refused(view.client.converse(list_share_groups()), [])
     rows, no_numbers = await unless_refused(_rows(view), {})
     return {
         "prefix": prefix,
         "after": after,
         "problems": list(_nearest_losses(rows)),
-        "groups": [(group, rows.get(group.group)) for group in found],
-        "following": found[-1].group if reply.more and len(found) == len(reply.groups) else "",
+        "groups": [(group, rows.get(group.group)) for group in found if group.kind != "share"],
+        "following": found[-1].group if more else "",
         "queues": part_of(view, queues, "queues"),
         "rows": rows,
         "refusals": list(filter(None, (no_queues, no_numbers))),
@@ -111,13 +112,17 @@ def _problems(described: GroupDescription) -> Iterator[Problem]:
         yield note, "Reset the offset, when the members have stopped", "#reset"
     if len(notes) > _PROBLEMS_MAX:
         yield f"{len(notes) - _PROBLEMS_MAX:,} more partitions like these", "See the table", "#offsets"
-    for offset in sorted(described.offsets, key=_urgency)[:_PROBLEMS_MAX]:
+    soonest: dict[str, tuple[int, int]] = {}
+    for offset in described.offsets:
         lag = offset.lag
-        if lag is None or not lag.records or lag.loss_from_ms is None or what_is_wrong(lag) is not None:
-            continue
-        if (left := lag.loss_from_ms - lag.now_ms) < SOON_SECONDS * 1000:
-            found = f"{lag.topic}-{lag.partition}: retention reaches what is not read in {duration_of(max(0, left))}"
-            yield found, f"Keep {lag.topic} longer, or read faster", f"/topics/{lag.topic}/settings"
+        if lag is not None and lag.records and lag.loss_from_ms is not None and what_is_wrong(lag) is None:
+            left = lag.loss_from_ms - lag.now_ms
+            soonest[lag.topic] = min((left, lag.partition), soonest.get(lag.topic, (left, lag.partition)))
+    for topic, (left, partition) in list(soonest.items())[:_PROBLEMS_MAX]:
+        if left < SOON_SECONDS * 1000:
+            when = duration_of(max(0, left))
+            found = f"{topic}: retention reaches what is not read in {when}, in partition {partition} first"
+            yield found, f"Keep {topic} longer, or read faster", f"/topics/{topic}/settings"
 
 
 # --- Changes ----------------------------------------------------------------------------------------------------------

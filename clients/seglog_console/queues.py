@@ -23,6 +23,8 @@ _LOOKED_AT_MAX: Final = 50
 """Records that are looked at for them, of each partition."""
 _FETCH_BYTES: Final = 64 << 10
 _VALUE: Final = 300
+_OF_QUEUES: Final = ("share.", "errors.deadletterqueue.")
+"""Beginnings of the settings that queues have, among those of all kinds of groups."""
 
 
 class Job(NamedTuple):
@@ -54,7 +56,7 @@ async def context(view: View) -> dict[str, Any]:
         "told": told,
         "holders": _holders(told),
         "members": part_of(view, group.members, "members"),
-        "settings": settings,
+        "settings": {key: found for key, found in sorted(settings.items()) if key.startswith(_OF_QUEUES)},
         "refusals": list(filter(None, (no_settings, no_jobs))),
         "dead_letters": topic,
         "which": view.text("jobs"),

@@ -1,8 +1,27 @@
-"""Topics and the broker as they are set: changes of topics."""
+"""The settings of a topic: each value with its origin, edited and taken back; topics made, truncated and deleted."""
 
-from typing import Final
+from typing import Any, Final
 
 from seglog_console.changes import Change, Fields, Words, each
+from seglog_console.pages import BadInputError, View
+from seglog_protocol.quantities import with_reading
+
+
+async def context(view: View) -> dict[str, Any]:
+    """All settings in force, those of the topic itself first; with ``key`` in the address that one to be edited."""
+    name, key = view.request.path_params["topic"], view.text("key")
+    topic = await view.client.describe_topic(name)
+    config = topic.config or {}
+    if key and key not in config:
+        raise BadInputError(f"{key!r} is no setting of a topic")
+    return {
+        "topic": topic,
+        "address": f"/topics/{name}/settings",
+        "settings": sorted(config.items(), key=lambda item: (item[1].origin != "topic", item[0])),
+        "reading": with_reading,
+        "key": key,
+        "chosen": config.get(key),
+    }
 
 
 def _create(fields: Fields) -> Words:
@@ -17,7 +36,8 @@ def _alter(fields: Fields) -> Words:
 
 
 def _truncate(fields: Fields) -> Words:
-    return Words("topic truncate", [fields["topic"]], each("--before", fields.words("before")))
+    places = fields.words("before") or [fields["before"]]
+    return Words("topic truncate", [fields["topic"]], [*each("--before", places), *fields.zone])
 
 
 def _ends(fields: Fields) -> Words:

@@ -17,7 +17,7 @@ from seglog_protocol.messages import MetricBuckets
 
 if TYPE_CHECKING:
     from seglog.client import Client
-    from seglog_protocol.messages import DescribeBrokerReply, HelloReply
+    from seglog_protocol.messages import DescribeBrokerReply, HelloReply, MetricFamily
 
 OFFSET_SECONDS_WARNED: Final = 1.0
 OFFSET_SECONDS_WRONG: Final = 60.0
@@ -74,18 +74,24 @@ def ask(client: "Client") -> Told:
     try:
         described = client.describe_broker()
         after = time.time()
-        families = client.samples([f"{_DISK}{name}" for name in _DISK_NAMES])
+        families = client.samples(DISK_FAMILIES)
     except UnsupportedApiError:
         return told
     offset = described.now_ms / 1000 - (before + after) / 2
-    found = {family.name.removeprefix(_DISK): family.value() for family in families}
-    disk = {name: value for name, value in found.items() if isinstance(value, int | float)}
-    told = told._replace(described=described, disk=disk, offset_seconds=offset, rtt_seconds=after - before)
+    told = told._replace(described=described, disk=disk_of(families), offset_seconds=offset, rtt_seconds=after - before)
     return told._replace(queues=list(queue_checks(client)))
 
 
 _DISK: Final = "seglog_disk_"
-_DISK_NAMES: Final = ("size_bytes", "free_bytes", "free_inodes", "full", "full_in_seconds")
+DISK_FAMILIES: Final = tuple(
+    f"{_DISK}{name}" for name in ("size_bytes", "free_bytes", "free_inodes", "full", "full_in_seconds")
+)
+
+
+def disk_of(families: Sequence["MetricFamily"]) -> dict[str, float]:
+    """The values of DISK_FAMILIES, by the end of their names."""
+    found = {family.name.removeprefix(_DISK): family.value() for family in families}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
 def told_checks(told: Told) -> Iterator[Check]:

@@ -1,0 +1,79 @@
+"""Transactions: those that hang or are held up first, each with its way out, then those that are open."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from seglog.core.errors import duration_of
+from seglog.core.transaction_admin import OPEN, describe_transaction, list_transactions
+from seglog_console.changes import Change, Fields, Words
+from seglog_console.pages import View, part_of
+from seglog_protocol.messages import TransactionDescription
+
+_HANGING: Final = re.compile(r"`seglog transaction abort-hanging (\S+) (\d+) (\d+)`")
+"""The broker's own advice, in its problem of a transaction that no producer will end."""
+
+
+async def context(view: View) -> dict[str, Any]:
+    """All transactional ids, open transactions first; the hanging ones are problems that the broker tells."""
+    client, shared = view.client, view.session.viewer.shared
+    listed = await shared("transactions", lambda: client.converse(list_transactions()))
+    hello = await shared("problems", client.ping)
+    told = [(problem, _HANGING.search(problem)) for problem in hello.problems]
+    return {
+        "hanging": [(problem, found.groups()) for problem, found in told if found is not None],
+        "held_up": [each for each in listed.transactions if each.held_up is not None],
+        "missing": listed.missing,
+        "transactions": part_of(view, sorted(listed.transactions, key=_urgency)),
+        "age": lambda each: age_of(each, listed.now_ms),
+        "open": OPEN,
+    }
+
+
+def _urgency(each: TransactionDescription) -> tuple[Any, ...]:
+    return each.held_up is None, each.state != OPEN, each.started_ms or 0, each.transactional_id
+
+
+def age_of(each: TransactionDescription, now_ms: int) -> str:
+    """For how long its transaction is open; ``-`` where none is."""
+    if each.started_ms is None or each.state.startswith("Complete"):
+        return "-"
+    return duration_of(max(0, now_ms - each.started_ms))
+
+
+async def one_context(view: View) -> dict[str, Any]:
+    """One transactional id, with the partitions of its transaction."""
+    name = view.request.path_params["id"]
+    each, now_ms = await view.session.viewer.shared(
+        ("transaction", name), lambda: view.client.converse(describe_transaction(name))
+    )
+    return {"each": each, "age": age_of(each, now_ms), "open": OPEN, "places": list(_places(each))}
+
+
+def _places(each: TransactionDescription) -> Iterator[tuple[str, int]]:
+    for topic in each.partitions or ():
+        for partition in topic.partitions:
+            yield topic.topic, partition
+
+
+def _abort_hanging(fields: Fields) -> Words:
+    return Words("transaction abort-hanging", [fields["topic"], fields["partition"], fields["offset"]], ["--yes"])
+
+
+CHANGES: Final = (
+    Change(
+        "transaction-abort",
+        "Abort a transaction",
+        ("id",),
+        lambda fields: Words("transaction abort", [fields["id"]], ["--yes"]),
+        warning="Nothing of it counts, and its producer is fenced: it has to begin anew.",
+        look=lambda fields: Words("transaction describe", [fields["id"]]),
+    ),
+    Change(
+        "transaction-abort-hanging",
+        "Abort a hanging transaction",
+        ("topic", "partition", "offset"),
+        _abort_hanging,
+        warning="Nothing of it counts in this partition.",
+    ),
+)
