@@ -11,7 +11,7 @@ from seglog.core.moments import AtOffset, AtTime, parse_moment
 from seglog.core.records import Record
 from seglog_console.changes import Change, Fields, Words
 from seglog_console.pages import BadInputError, View
-from seglog_console.records import asked_of, consume_command, rows_of
+from seglog_console.records import asked_of, consume_command, row_at
 from seglog_protocol.texts import bytes_as_json, disarmed
 
 FILLED_BYTES_MAX: Final = 24_000
@@ -25,24 +25,14 @@ async def context(view: View) -> dict[str, Any]:
     asked = await asked_of(view)
     like, filled, command = view.number("like", -1), {}, ""
     if like >= 0:
-        partition = view.number("partition", 0)
-        rows, _ = await rows_of(asked, {partition: (like, like + 1)})
-        record = rows[partition][0].record if rows[partition] else None
-        if record is None:
-            raise BadInputError(f"{asked.topic}-{partition} has no record at offset {like:,} to send again")
-        filled = _filled(record)
+        row = await row_at(asked, like)
+        if row is None or row.record is None:
+            raise BadInputError(f"{asked.topic} has no record at offset {like:,} to send again")
+        filled = _filled(row.record)
         send = f"seglog produce {asked.topic} --format json --envelope"
-        command = f"{consume_command(asked, partition)} --from {like} --count 1 --format json | {send}"
-    return {
-        "topic": asked.topic,
-        "partitions": asked.partitions_in_all,
-        "partition": asked.partition,
-        "like": like,
-        "filled": dict.fromkeys(_FIELDS, "") | filled,
-        "is_filled": bool(filled),
-        "kinds": VALUE_KINDS,
-        "command": command,
-    }
+        command = f"{consume_command(asked, row.partition)} --from {like} --count 1 --format json | {send}"
+    shown = {"like": like, "filled": dict.fromkeys(_FIELDS, "") | filled, "is_filled": bool(filled), "command": command}
+    return asked.shown() | shown | {"value_kinds": VALUE_KINDS}
 
 
 def _filled(record: Record) -> dict[str, str]:

@@ -10,7 +10,7 @@ from seglog.core.records import Record
 from seglog.core.share_groups import DEAD_LETTERS, describe_share_group, places_of, settings_of
 from seglog_console.changes import Change, Fields, Words, each
 from seglog_console.pages import View, part_of, unless_refused
-from seglog_console.reading import Absent, read
+from seglog_console.reading import Row, read
 from seglog_console.values import Shown, shown
 from seglog_console.viewer import several
 from seglog_protocol.dead_letters import read_origin
@@ -128,7 +128,7 @@ async def _dead(view: View, name: str, topic: str) -> list[Job]:
 
 async def _records(view: View, topic: str, ranges: dict[int, tuple[int, int]]) -> list[Record]:
     async with aclosing(read(view.client, topic, ranges, READ_UNCOMMITTED, _FETCH_BYTES)) as items:
-        return [record async for item in items if not isinstance(item, Absent) for record in item.records()]
+        return [record async for item in items if not isinstance(item, Row) for record in item.records()]
 
 
 def _value(record: Record) -> Shown:

@@ -1,32 +1,25 @@
-"""Records of a topic, read for a page: batches, and what there is in place of records, bounded in bytes and time.
+"""Records of a topic, read for a page: batches, and rows in place of records that are not there or cannot be read.
 
 The pure ``Fetcher`` of the client decides and checks, as in any consumer; its fetches go over the client's own
 connection, so that a page opens none.
 """
 
-import asyncio
 import time
-from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import suppress
+from itertools import chain
 from typing import Final, NamedTuple
 
 from seglog.asyncio import Client
 from seglog.core.fetcher import GO_ON, Fetcher, FetchOptions, PartitionPosition
 from seglog.core.moments import AtTime, Edge, Moment
-from seglog.core.records import FetchedBatch
-from seglog_protocol.errors import CorruptRecordError
+from seglog.core.records import FetchedBatch, Record
+from seglog_protocol.errors import CorruptRecordError, PartitionRecoveringError
 from seglog_protocol.isolation import READ_COMMITTED, Isolation
-from seglog_protocol.messages import FetchReply, FetchRequest
-from seglog_protocol.record_batch import BatchHeader, iter_batches
-from seglog_protocol.records import iter_records
-from seglog_protocol.transaction_files import decode_end_marker
+from seglog_protocol.messages import FetchReply
+from seglog_protocol.record_batch import BatchHeader
 
 STEP_SECONDS: Final = 1.0
 """About how long one request of a browser reads; what it has found by then is shown."""
-WAIT_SECONDS: Final = 10.0
-"""The longest wait for a broker that recovers a partition."""
-_PAUSE_SECONDS: Final = 0.05
 
 Place = Moment | Mapping[int, int]
 """A place in a topic: an offset or a time in each partition, an end, or offsets by partition."""
@@ -53,166 +46,91 @@ async def extents(
     at = place if isinstance(place, AtTime) else None
     found = []
     for each in await client.offsets(topic, at, partitions=partitions, isolation=isolation):
+        offset = each.offset
         if isinstance(place, Mapping):
-            offset = place.get(each.partition, each.latest)
-        elif isinstance(place, Edge):
-            offset = each.earliest if place is Edge.EARLIEST else each.latest
-        elif isinstance(place, AtTime):
-            offset = each.latest if each.offset is None else each.offset
-        else:
+            offset = place.get(each.partition)
+        elif not isinstance(place, AtTime | Edge):
             offset = place.offset
-        found.append(Extent(each.partition, each.earliest, each.latest, offset))
+        elif place is Edge.EARLIEST:
+            offset = each.earliest
+        found.append(Extent(each.partition, each.earliest, each.latest, each.latest if offset is None else offset))
     return found
 
 
-class Absent(NamedTuple):
-    """Offsets ``start`` to ``end`` (exclusive) of a partition that are no records to show, and why."""
+class Row(NamedTuple):
+    """A record, or offsets from ``start_offset`` to ``end_offset`` (exclusive) without one, and ``why``."""
 
     partition: int
-    start: int
-    end: int
-    why: str
+    start_offset: int
+    end_offset: int
+    record: Record | None = None
+    header: BatchHeader | None = None
+    why: str = ""
     is_damage: bool = False
 
 
-def damage(error: CorruptRecordError) -> Absent:
+def damage(error: CorruptRecordError) -> Row:
     """The offsets that cannot be read. Raises the error where it does not say how far that goes."""
     if error.partition < 0 or not 0 <= error.start_offset < error.next_offset:
         raise error
     why = error.message.partition(GO_ON)[0]
-    return Absent(error.partition, error.start_offset, error.next_offset, why, is_damage=True)
+    return Row(error.partition, error.start_offset, error.next_offset, why=why, is_damage=True)
+
+
+def rows_of_batch(batch: FetchedBatch) -> Iterator[Row]:
+    """Its records, the offsets between them that compaction has emptied, and the damage that ends it."""
+    expected = batch.start_offset
+    try:
+        for record in batch.records():
+            if record.offset > expected:
+                yield Row(batch.partition, expected, record.offset, why="compacted")
+            expected = record.offset + 1
+            yield Row(batch.partition, record.offset, expected, record, batch.header)
+        if expected < batch.end_offset:
+            yield Row(batch.partition, expected, batch.end_offset, why="compacted")
+    except CorruptRecordError as error:
+        yield damage(error)._replace(start_offset=expected)
 
 
 async def read(
     client: Client, topic: str, ranges: Mapping[int, tuple[int, int]], isolation: Isolation, fetch_bytes: int
-) -> AsyncGenerator[FetchedBatch | Absent, None]:
-    """The content of ranges of offsets, by partition, in order within each; the next fetch runs while one is looked at.
-
-    Close the iterator. Raises the broker's errors, and TimeoutError after WAIT_SECONDS without an answer.
-    """
-    reader = _Reader(topic, ranges, isolation, fetch_bytes)
-    ahead = reader.ask(client)
-    try:
-        while ahead is not None or not reader.is_finished:
-            if ahead is None:
-                await asyncio.sleep(_PAUSE_SECONDS)
-            else:
-                async with asyncio.timeout(WAIT_SECONDS):
-                    await ahead
-                reader.take(ahead.result())
-            ahead = reader.ask(client)
-            for item in reader.items():
-                yield item
-    finally:
-        if ahead is not None:
-            ahead.cancel()
-
-
-_Answer = tuple[FetchRequest, Mapping[int, int], FetchReply, memoryview]
-
-
-class _Reader:
-    """A fetcher, and the batches of transactions that it leaves out."""
-
-    def __init__(
-        self, topic: str, ranges: Mapping[int, tuple[int, int]], isolation: Isolation, fetch_bytes: int
-    ) -> None:
-        states = [PartitionPosition(partition, start, end) for partition, (start, end) in ranges.items() if start < end]
-        self._options = FetchOptions(
-            on_out_of_range="earliest",
-            reconnect_timeout=0.0,
-            fetch_bytes=fetch_bytes,
-            partition_bytes=fetch_bytes,
-            isolation=isolation,
-        )
-        self._fetcher = Fetcher(topic, states, self._options)
-        self._told = {state.partition: state.position for state in states}
-        self._unseen: dict[int, deque[tuple[BatchHeader, memoryview]]] = defaultdict(deque)
-        self._waits_until = time.monotonic() + WAIT_SECONDS
-
-    @property
-    def is_finished(self) -> bool:
-        """True when all has been told."""
-        return self._fetcher.is_finished
-
-    def ask(self, client: Client) -> "asyncio.Task[_Answer] | None":
-        """The next fetch; None where there is nothing to ask now. Raises TimeoutError if that lasts."""
-        now = time.monotonic()
-        request = self._fetcher.request(now)
-        if request is None:
-            if now > self._waits_until:
-                raise TimeoutError
-            return None
-        asked = self._fetcher.generations()
-
-        async def answer() -> _Answer:
-            reply, payload = await client.call(request, FetchReply, is_repeatable=True)
-            return request, asked, reply, payload
-
-        task = asyncio.create_task(answer())
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may not be waited for
-        return task
-
-    def take(self, answer: _Answer) -> None:
-        """Queue what a reply holds."""
-        request, asked, reply, payload = answer
-        self._fetcher.take(reply, payload, request, asked, time.monotonic())
-        self._fetcher.is_pending_stale = False  # the generations of its request say so, too
-        position = 0
-        for result in reply.partitions:
-            data, position = payload[position : position + result.size], position + result.size
-            with suppress(CorruptRecordError):  # of which the fetcher tells
-                for header, batch in iter_batches(data):
-                    if header.is_control or (header.is_transactional and self._options.isolation == READ_COMMITTED):
-                        self._unseen[result.partition].append((header, batch))
-
-    def items(self) -> Iterator[FetchedBatch | Absent]:
-        """The batches that are queued, and what there is between them."""
-        fetcher = self._fetcher
+) -> AsyncGenerator[FetchedBatch | Row, None]:
+    """The content of ranges of offsets, by partition, in order within each. Raises the broker's errors."""
+    options = FetchOptions(
+        on_out_of_range="earliest",
+        reconnect_timeout=0.0,
+        fetch_bytes=fetch_bytes,
+        partition_bytes=fetch_bytes,
+        isolation=isolation,
+    )
+    states = {number: PartitionPosition(number, start, end) for number, (start, end) in ranges.items() if start < end}
+    told = {state.partition: state.position for state in states.values()}
+    left_out = "the end of a transaction" + (", or records of one that was aborted" * (isolation == READ_COMMITTED))
+    fetcher = Fetcher(topic, list(states.values()), options)
+    while not fetcher.is_finished:
+        request = fetcher.request(time.monotonic())
+        if request is None:  # an error that is waited out, without end
+            raise PartitionRecoveringError(f"{topic} is being recovered: try again in a moment")
+        asked = fetcher.generations()
+        reply, payload = await client.call(request, FetchReply, is_repeatable=True)
+        fetcher.take(reply, payload, request, asked, time.monotonic())
         while True:
-            batch = problem = None
+            item: FetchedBatch | Row | None
             try:
-                batch = fetcher.next_batch()
+                item = fetcher.next_batch()
             except CorruptRecordError as error:
-                problem = damage(error)
-            while fetcher.new_gaps:
-                gap = fetcher.new_gaps.popleft()
-                yield from self._tell(Absent(gap.partition, gap.start, gap.end, gap.reason))
-            if problem is not None:
-                yield from self._tell(problem)
-                fetcher.states[problem.partition].go_to(problem.end)
-            elif batch is not None:
-                yield from self._left_out(batch.partition, batch.start_offset)
-                self._told[batch.partition] = batch.end_offset
-                yield batch
-                state = fetcher.states[batch.partition]
-                state.position = state.read_to = batch.end_offset
-            else:
-                for state in fetcher.states.values():
-                    yield from self._left_out(state.partition, state.position)
-                return
-
-    def _tell(self, absent: Absent) -> Iterator[Absent]:
-        yield from self._left_out(absent.partition, absent.start)
-        self._told[absent.partition] = absent.end
-        yield absent
-
-    def _left_out(self, partition: int, end: int) -> Iterator[Absent]:
-        """Markers, and batches of aborted transactions, between what was told last and ``end``."""
-        unseen = self._unseen[partition]
-        while unseen and unseen[0][0].base_offset < end:
-            header, batch = unseen.popleft()
-            if header.base_offset >= self._told[partition]:
-                self._told[partition] = header.next_offset
-                yield Absent(partition, header.base_offset, header.next_offset, _why_left_out(header, batch))
-
-
-def _why_left_out(header: BatchHeader, batch: memoryview) -> str:
-    if not header.is_control:
-        return f"records of a transaction of producer {header.producer_id} that was aborted"
-    marker = None
-    with suppress(CorruptRecordError):
-        for record in iter_records(header, batch):
-            marker = decode_end_marker(record.key, record.value)
-    kind = "a control batch" if marker is None else f"{marker.type} of a transaction"
-    return f"{kind} of producer {header.producer_id}"
+                item = damage(error)
+                states[item.partition].go_to(item.end_offset)
+            gaps = [Row(gap.partition, gap.start, gap.end, why=gap.reason) for gap in fetcher.new_gaps]
+            fetcher.new_gaps.clear()
+            ends = [Row(number, state.position, state.position) for number, state in states.items()]
+            for each in chain(gaps, ends if item is None else [item]):
+                if told[each.partition] < each.start_offset:
+                    yield Row(each.partition, told[each.partition], each.start_offset, why=left_out)
+                told[each.partition] = each.end_offset
+                if each.start_offset < each.end_offset:
+                    yield each
+            if isinstance(item, FetchedBatch):
+                states[item.partition].position = states[item.partition].read_to = item.end_offset
+            elif item is None:
+                break

@@ -2,25 +2,22 @@
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 from urllib.parse import urlencode
 
 from seglog.core.moments import AtOffset, Edge, Moment, parse_moment
-from seglog.core.records import FetchedBatch, Record
+from seglog.core.records import Record
 from seglog.core.topics import describe_topic
 from seglog_console.commands import options_of, shell_text
 from seglog_console.pages import BadInputError, View
-from seglog_console.reading import STEP_SECONDS, Absent, Extent, Place, damage, extents, read
+from seglog_console.reading import STEP_SECONDS, Extent, Place, Row, extents, read, rows_of_batch
 from seglog_console.values import KINDS, Shown, shown
-from seglog_protocol.compression import Codec
-from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.isolation import ISOLATIONS, READ_UNCOMMITTED, Isolation
-from seglog_protocol.record_batch import BatchHeader
 
 ROWS: Final = 50
 INTERVAL_SECONDS: Final = 1.0
@@ -32,23 +29,9 @@ PAGE_BYTES: Final = 8 << 20
 _FETCH_BYTES: Final = 64 << 10
 _SPAN_MAX: Final = 100_000
 """Offsets in which a page looks for its records, where compaction has left few of them."""
-_VALUE, _KEY, _HEADERS = 700, 150, 200
-"""Bytes of HTML in one row: fifty rows are less than 100 kB."""
-_VALUE_ALONE, _KEY_ALONE, _HEADER_ALONE, _HEADERS_ALONE = 48_000, 8_000, 300, 60
+VALUE: Final = 600
+"""Bytes of HTML of a value in a row: fifty rows are less than 100 kB."""
 _PLACES: Final = re.compile(r"\d{1,10}:\d{1,19}(,\d{1,10}:\d{1,19})*")
-
-
-class Row(NamedTuple):
-    """A record, or offsets from ``offset`` to ``end`` without one and ``why``."""
-
-    partition: int
-    offset: int
-    end: int
-    timestamp: int
-    record: Record | None
-    header: BatchHeader | None
-    why: str = ""
-    is_damage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +49,31 @@ class Asked:
     at: str
     place: Place
     backwards: bool
+    needle: bytes = b""
 
     def link(self, **changed: object) -> str:
-        """The address with other parameters; None leaves one out."""
+        """The address of records, with these parameters."""
         query = self.view.request.query_params
         given = {name: value for name, value in query.items() if name not in _PLACE_NAMES} | changed
-        chosen = urlencode({name: value for name, value in given.items() if value not in {None, ""}})
-        return f"/topics/{self.topic}/records?{chosen}"
+        return f"/topics/{self.topic}/records?{urlencode({name: value for name, value in given.items() if value})}"
 
     def to(self, places: Mapping[int, int], order: str) -> str:
         """The address of the records from these offsets on, or before them."""
-        if len(places) == 1:
-            text = str(next(iter(places.values())))
-        else:
-            text = ",".join(f"{partition}:{offset}" for partition, offset in places.items())
-        return self.link(at=text, order=order)
+        return self.link(at=",".join([f"{partition}:{offset}" for partition, offset in places.items()]), order=order)
+
+    def shown(self) -> dict[str, Any]:
+        """What each page of records shows."""
+        return {"asked": self, "topic": self.topic, "kinds": KINDS, "shown": shown, "value_of": self.value_of}
+
+    def value_of(self, record: Record) -> Shown:
+        """The value of a record in a row; of a long one the part around what is searched."""
+        value, needle = record.value, self.needle
+        at = value.find(needle) if value is not None and needle else -1
+        if value is None or at < VALUE // 4:
+            return shown(value, self.kind, VALUE, is_long=self.kind != "auto")
+        begin = at - VALUE // 8
+        part = shown(value[begin : begin + VALUE], "hex" if self.kind == "hex" else "text", VALUE, is_long=False)
+        return part._replace(note=f"from byte {begin:,}:", size=len(value), is_cut=True)
 
 
 _PLACE_NAMES: Final = {"at", "order", "live", "follow"}
@@ -115,7 +108,7 @@ def place_of(view: View, text: str, default: Moment) -> Place:
         raise BadInputError(str(error)) from error
 
 
-# --- A page of records ------------------------------------------------------------------------------------------------
+# --- Pages ------------------------------------------------------------------------------------------------------------
 
 
 async def context(view: View) -> dict[str, Any]:
@@ -124,190 +117,81 @@ async def context(view: View) -> dict[str, Any]:
     found = await extents(view.client, asked.topic, asked.partitions, asked.place, asked.isolation)
     seen = getattr(view.request.state, "seen", None)
     if seen is not None and seen[0] == found:
-        return dict(seen[1])
+        return dict(seen[1])  # of a stream, while nothing comes
     rows = await _some(asked, found)
-    shown_rows = [shown_row(row, asked) for row in rows]
-    view.request.state.seen = (found, result := _page(asked, found, rows) | {"rows": shown_rows})
-    return dict(result)
-
-
-def _page(asked: Asked, found: Sequence[Extent], rows: Sequence[Row]) -> dict[str, Any]:
     low, high = {each.partition: each.place for each in found}, {each.partition: each.place for each in found}
     for row in rows:
-        low[row.partition] = min(low[row.partition], row.offset)
-        high[row.partition] = max(high[row.partition], row.end)
-    view = asked.view
-    return {
-        "asked": asked,
-        "topic": asked.topic,
-        "kinds": KINDS,
+        low[row.partition] = min(low[row.partition], row.start_offset)
+        high[row.partition] = max(high[row.partition], row.end_offset)
+    result = asked.shown() | {
+        "rows": rows,
         "following": "follow" in view.request.query_params,
-        "missing": [_missing(each, asked) for each in found if each.place != each.at],
+        "missing": [each for each in found if each.place != each.at],
         "older": asked.to(low, "older") if any(low[each.partition] > each.earliest for each in found) else "",
         "newer": asked.to(high, "newer") if any(high[each.partition] < each.end for each in found) else "",
-        "command": _command(asked, found, rows, low),
+        "command": _command(asked, rows, low),
     }
-
-
-def _missing(extent: Extent, asked: Asked) -> tuple[str, str, str]:
-    """A sentence about what there is in place of an offset that there is not, and links to it."""
-    name = f"{asked.topic}-{extent.partition}"
-    where = "expired, was deleted or compacted" if extent.at < extent.earliest else "is not written yet"
-    has = f"offsets {extent.earliest:,} to {extent.end - 1:,}" if extent.end > extent.earliest else "no records"
-    first, last = (
-        asked.to({extent.partition: extent.earliest}, "newer"),
-        asked.to({extent.partition: extent.end}, "older"),
-    )
-    return f"Offset {extent.at:,} {where}: {name} has {has}.", first, last
-
-
-async def _some(asked: Asked, found: Sequence[Extent]) -> list[Row]:
-    """About ROWS rows on one side of the places, by time where partitions are several."""
-    span, growing = ROWS, True
-    while True:
-        if asked.backwards:
-            ranges = {each.partition: (max(each.earliest, each.place - span), each.place) for each in found}
-            is_all = all(ranges[each.partition][0] == each.earliest for each in found)
-        else:
-            ranges = {each.partition: (each.place, min(each.end, each.place + span)) for each in found}
-            is_all = all(ranges[each.partition][1] == each.end for each in found)
-        rows, is_cut = await rows_of(asked, ranges)
-        if is_cut and asked.backwards and span > 1:
-            span, growing = max(1, span // 8), False  # large records: what lies just before the place comes first
-            continue
-        count = sum(row.record is not None for some in rows.values() for row in some)
-        if is_cut or is_all or not growing or count >= ROWS or span >= _SPAN_MAX:
-            break
-        span *= 20
-    lists = [reversed(some) if asked.backwards else iter(some) for some in rows.values()]
-    return list(islice(merge(*lists, key=lambda row: row.timestamp, reverse=asked.backwards), ROWS))
-
-
-async def rows_of(asked: Asked, ranges: Mapping[int, tuple[int, int]]) -> tuple[dict[int, list[Row]], bool]:
-    """The rows of ranges of offsets, and whether they end early because that is enough to read."""
-    rows: dict[int, list[Row]] = {partition: [] for partition in ranges}
-    left, deadline = PAGE_BYTES, time.monotonic() + STEP_SECONDS
-    async with aclosing(read(asked.view.client, asked.topic, ranges, asked.isolation, _FETCH_BYTES)) as items:
-        async for item in items:
-            if isinstance(item, Absent):
-                rows[item.partition].append(row_of(item, rows[item.partition]))
-                continue
-            some = rows[item.partition]
-            for row in _rows_of_batch(item, some):
-                some.append(row)
-                record = row.record
-                left -= 64 + (0 if record is None else len(record.key or b"") + len(record.value or b""))
-            if left < 0 or time.monotonic() > deadline:
-                return rows, any(not some or some[-1].end < ranges[number][1] for number, some in rows.items())
-    return rows, False
-
-
-def row_of(absent: Absent, before: Sequence[Row]) -> Row:
-    """A row in place of records, at the time of the one before it."""
-    timestamp = before[-1].timestamp if before else -1
-    return Row(absent.partition, absent.start, absent.end, timestamp, None, None, absent.why, absent.is_damage)
-
-
-def _rows_of_batch(batch: FetchedBatch, before: Sequence[Row]) -> Iterable[Row]:
-    """Its records, the offsets between them that compaction has emptied, and the damage that ends it."""
-    expected = batch.start_offset
-    try:
-        for record in batch.records():
-            if record.offset > expected:
-                yield row_of(Absent(batch.partition, expected, record.offset, "compacted"), before)
-            expected = record.offset + 1
-            yield Row(batch.partition, record.offset, expected, record.timestamp, record, batch.header)
-    except CorruptRecordError as error:
-        yield row_of(damage(error)._replace(start=expected), before)
-        return
-    if expected < batch.end_offset:
-        yield row_of(Absent(batch.partition, expected, batch.end_offset, "compacted"), before)
-
-
-def shown_row(row: Row, asked: Asked, needle: bytes = b"") -> dict[str, Any]:
-    """A row for the template; of a long value the part around ``needle``."""
-    base = {"partition": row.partition, "offset": row.offset, "end": row.end, "timestamp": row.timestamp}
-    if row.record is None or row.header is None:
-        return base | {"record": False, "why": row.why, "is_damage": row.is_damage}
-    is_long, value = asked.kind != "auto", row.record.value
-    headers = ", ".join(
-        f"{name}={shown(content, 'auto', _HEADERS // 3, is_long=False).text}"
-        for name, content in row.record.headers[:9]
-    )
-    return base | {
-        "record": True,
-        "key": shown(row.record.key, "auto", _KEY, is_long=False),
-        "value": _around(value, needle, asked.kind) or shown(value, asked.kind, _VALUE, is_long=is_long),
-        "headers": shown(headers.encode(errors="replace"), "text", _HEADERS, is_long=False),
-        "headers_count": len(row.record.headers),
-        "batch": _batch_text(row.header),
-    }
-
-
-def _around(value: bytes | None, needle: bytes, kind: str) -> Shown | None:
-    """The part of a value around ``needle``, if that is not in the beginning."""
-    at = value.find(needle) if value is not None and needle else -1
-    if value is None or at < _VALUE // 4:
-        return None
-    begin = at - _VALUE // 8
-    part = shown(value[begin : begin + _VALUE], "hex" if kind == "hex" else "text", _VALUE, is_long=False)
-    return part._replace(note=f"from byte {begin:,}:", size=len(value), is_cut=True)
-
-
-def _batch_text(header: BatchHeader) -> str:
-    codec = "uncompressed" if header.codec is Codec.NONE else header.codec.name.lower()
-    return codec + (", transaction" if header.is_transactional else "")
-
-
-# --- One record -------------------------------------------------------------------------------------------------------
+    view.request.state.seen = (found, result)
+    return dict(result)
 
 
 async def record_context(view: View) -> dict[str, Any]:
     """One record with all that belongs to it, or what there is in its place."""
     asked = await asked_of(view)
-    partition, offset = view.number("partition", 0), view.number("offset", 0)
-    found = await extents(view.client, asked.topic, [partition], AtOffset(offset), asked.isolation)
-    rows, _ = await rows_of(asked, {partition: (offset, min(offset + 1, found[0].end))})
-    row = rows[partition][0] if rows[partition] else Row(partition, offset, offset + 1, -1, None, None)
-    shown_record = None if row.record is None or row.header is None else _alone(row.record, row.header, asked.kind)
-    return {
-        "asked": asked,
-        "topic": asked.topic,
-        "partition": partition,
-        "offset": offset,
-        "row": row,
-        "kinds": KINDS,
-        "record": shown_record,
-        "missing": [_missing(each, asked) for each in found if not each.earliest <= offset < each.end],
-        "end": found[0].end,
-        "command": f"{consume_command(asked, partition)} --from {offset} --count 1 --format json",
-    }
+    [extent] = await extents(
+        view.client, asked.topic, asked.partitions, AtOffset(view.number("offset", 0)), asked.isolation
+    )
+    row = await row_at(asked, extent.at)
+    command = f"{consume_command(asked, extent.partition)} --from {extent.at} --count 1 --format json"
+    missing = [] if extent.earliest <= extent.at < extent.end else [extent]
+    return asked.shown() | {"extent": extent, "row": row, "missing": missing, "command": command}
 
 
-def _alone(record: Record, header: BatchHeader, kind: str) -> dict[str, Any]:
-    headers = [
-        (shown(name.encode(errors="replace"), "text", _HEADER_ALONE, is_long=False).text, content)
-        for name, content in record.headers[:_HEADERS_ALONE]
-    ]
-    facts = [
-        (
-            "Batch",
-            f"offsets {header.base_offset:,} to {header.last_offset:,}, {header.size:,} bytes, {_batch_text(header)}",
-        ),
-        ("Timestamp", "of the append" if header.is_log_append_time else "of the producer"),
-        ("Leader epoch", str(header.leader_epoch)),
-    ]
-    if header.producer_id >= 0:
-        producer = f"{header.producer_id}, epoch {header.producer_epoch}, sequence {header.base_sequence} of the batch"
-        facts.append(("Producer", producer))
-    return {
-        "timestamp": record.timestamp,
-        "facts": facts,
-        "key": shown(record.key, "auto", _KEY_ALONE, is_long=True),
-        "value": shown(record.value, kind, _VALUE_ALONE, is_long=True),
-        "headers": [(name, shown(content, "auto", _HEADER_ALONE, is_long=False)) for name, content in headers],
-        "headers_count": len(record.headers),
-    }
+async def row_at(asked: Asked, offset: int) -> Row | None:
+    """The row of one offset of the partition that was chosen; None for an offset that there is not."""
+    [partition] = asked.partitions
+    rows, _ = await _rows_of(asked, {partition: (offset, offset + 1)})
+    return next((row for row in rows[partition] if row.start_offset <= offset < row.end_offset), None)
+
+
+async def _some(asked: Asked, found: Sequence[Extent]) -> list[Row]:
+    """About ROWS rows on one side of the places, by time where partitions are several."""
+    span, is_growing = ROWS, True
+    while True:
+        if asked.backwards:
+            ranges = {each.partition: (max(each.earliest, each.place - span), each.place) for each in found}
+        else:
+            ranges = {each.partition: (each.place, min(each.end, each.place + span)) for each in found}
+        rows, is_cut = await _rows_of(asked, ranges)
+        if is_cut and asked.backwards and span > 1:
+            span, is_growing = max(1, span // 8), False  # large records: what lies just before the place comes first
+            continue
+        count = sum(row.record is not None for some in rows.values() for row in some)
+        is_all = all(end - start < span for start, end in ranges.values())
+        if is_cut or is_all or not is_growing or count >= ROWS or span >= _SPAN_MAX:
+            break
+        span *= 20
+    lists = [reversed(some) if asked.backwards else iter(some) for some in rows.values()]
+    return list(islice(merge(*lists, key=_time_of, reverse=asked.backwards), ROWS))
+
+
+def _time_of(row: Row) -> int:
+    return -1 if row.record is None else row.record.timestamp
+
+
+async def _rows_of(asked: Asked, ranges: Mapping[int, tuple[int, int]]) -> tuple[dict[int, list[Row]], bool]:
+    """The rows of ranges of offsets, and whether they end early because that is enough to read."""
+    rows: dict[int, list[Row]] = {partition: [] for partition in ranges}
+    left, deadline = PAGE_BYTES, time.monotonic() + STEP_SECONDS
+    async with aclosing(read(asked.view.client, asked.topic, ranges, asked.isolation, _FETCH_BYTES)) as items:
+        async for item in items:
+            for row in [item] if isinstance(item, Row) else rows_of_batch(item):
+                rows[row.partition].append(row)
+                left -= 64 if row.record is None else 64 + len(row.record.key or b"") + len(row.record.value or b"")
+            if left < 0 or time.monotonic() > deadline:
+                read_to = {number: some[-1].end_offset for number, some in rows.items() if some}
+                return rows, any(read_to.get(number, start) < end for number, (start, end) in ranges.items())
+    return rows, False
 
 
 # --- Commands ---------------------------------------------------------------------------------------------------------
@@ -325,17 +209,17 @@ def consume_command(asked: Asked, partition: int | None) -> str:
     return shell_text(parts)
 
 
-def _command(asked: Asked, found: Sequence[Extent], rows: Sequence[Row], low: Mapping[int, int]) -> str:
+def _command(asked: Asked, rows: Sequence[Row], low: Mapping[int, int]) -> str:
     """The command that prints the same; of several partitions together the records of that time."""
-    count = sum(row.record is not None for row in rows)
+    records = [row.record for row in rows if row.record is not None]
+    one = asked.partitions[0] if len(asked.partitions) == 1 else None
     if "follow" in asked.view.request.query_params:
         rest = "--follow"
-    elif len(found) == 1:
-        rest = f"--from {low[found[0].partition]} --count {count}"
+    elif one is not None:
+        rest = f"--from {low[one]} --count {len(records)}"
     elif not asked.backwards and not isinstance(asked.place, Mapping):
-        rest = f"--from {shell_text([asked.at])} --count {count}"
+        rest = f"--from {shell_text([asked.at])} --count {len(records)}"
     else:
-        times = [row.timestamp for row in rows if row.timestamp >= 0]
+        times = [record.timestamp for record in records if record.timestamp >= 0]
         rest = f"--from @{min(times)} --until @{max(times) + 1}" if times else "--from latest"
-    one = asked.partitions[0] if len(asked.partitions) == 1 else None
     return f"{consume_command(asked, one)} {rest} --offsets --keys --headers"
