@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ class Console:
         self.templates: Templates
         self.commands = Commands()
         self.tasks: asyncio.TaskGroup
+        self._ending = asyncio.Event()
         self._shared: Viewer | None = None
         self._opening = asyncio.Lock()
         self.searches = asyncio.Semaphore(_SEARCHES_AT_ONCE)
@@ -64,6 +66,17 @@ class Console:
                 account = dict(self.security) if self.is_read_only else {}
                 self._shared = await Viewer.opened(self.tasks, lambda: self.client(**account))
             return self._shared
+
+    async def is_ending(self, seconds: float) -> bool:
+        """Wait so long, or until the console ends."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
+        return self._ending.is_set()
+
+    def end(self) -> None:
+        """Have streams end: a server waits for them before anything else."""
+        self._ending.set()
 
     def close(self) -> None:
         """End the commands that run, and let all clients go."""

@@ -4,7 +4,6 @@ A page is whole without JavaScript. With it, console.js asks for the stream of t
 place of the element ``data-live``.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -170,7 +169,8 @@ def _stream(view: View, name: str, context: Context, interval: float) -> Respons
                 if event != shown or silent >= PING_SECONDS:
                     yield event if event != shown else ": still\n\n"
                     shown, silent = event, 0.0
-                await asyncio.sleep(interval)
+                if await view.console.is_ending(interval):
+                    return
         finally:
             view.session.streams -= 1
 

@@ -2,13 +2,17 @@
 
 import base64
 import os
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.conftest import SECONDS, Running
+import seglog
+from tests.browser.conftest import SECONDS, Running, console
+from tests.processes import PATIENCE_SECONDS, daemon
 
 pytestmark = pytest.mark.timeout(180)  # a browser that hangs
 
@@ -59,3 +63,25 @@ def test_a_page_has_its_picture(window: Page, shown: Running, name: str, scheme:
     window.goto(shown.address + path)
     assert expected in window.locator("main").inner_text()
     picture(window, f"{name}-{scheme}", folder)
+
+
+def test_a_topic_that_runs_shows_how_long_its_records_are_kept(
+    window: Page, tmp_path: Path, scheme: str, folder: Path
+) -> None:
+    """Ten seconds of retention, seven of a segment, five between checks, one until the files are gone."""
+    often = ("--set", "log.retention.check.interval.ms=5000", "--set", "log.initial.task.delay.ms=1000")
+    settings = {"retention.ms": 10_000, "segment.ms": 7_000, "file.delete.delay.ms": 1_000}
+    with daemon(tmp_path / "data", *often) as running, console(running, "--no-token") as pages:
+        pages.next_line()
+        with seglog.connect(running.address) as client:
+            client.create_topic("visits", 1, settings)
+            window.goto(f"{pages.address}/topics/visits?partition=0")
+            with client.producer("visits", linger_ms=0) as producer:
+                give_up = time.monotonic() + PATIENCE_SECONDS
+                while "deleted" not in (text := window.locator("main").text_content() or ""):
+                    assert time.monotonic() < give_up, text
+                    producer.send(b"a visit")
+                    window.wait_for_timeout(500)
+        assert re.search(r"kept 1\d to [12]\d s; configured: 10 s", text)
+        assert "may expire from" in text
+        picture(window, f"retention-{scheme}", folder)

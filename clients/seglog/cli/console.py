@@ -1,5 +1,6 @@
 """``seglog console``: pages that draw a log, for a browser."""
 
+import asyncio
 import ipaddress
 import os
 import sys
@@ -83,8 +84,14 @@ def _serve(uvicorn: Any, app: Any, console: "Console", host: str, options: Optio
     listener.listen()  # who reads the address may come at once
     console.port = listener.getsockname()[1]
     console.announce(console.sessions.token)
+
+    class Server(uvicorn.Server):  # type: ignore[misc]
+        def handle_exit(self, sig: int, frame: object) -> None:
+            asyncio.get_running_loop().call_soon_threadsafe(console.end)
+            super().handle_exit(sig, frame)
+
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listener])
+        Server(config).run(sockets=[listener])
     return OK
 
 
