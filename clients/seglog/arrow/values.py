@@ -12,7 +12,7 @@ A tombstone is null in each of them, and fits. A value that does not fit is null
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import pyarrow as pa
 
@@ -80,8 +80,7 @@ class Values:
         """
         if self.registry is None or self.schema is not None:
             return self
-        found: Values = Registry(self.registry).latest(f"{topic}-value", self.kind.upper(), self._registered)
-        return found
+        return cast("Values", Registry(self.registry).latest(f"{topic}-value", self.kind.upper(), self._registered))
 
     def _registered(self, found: FoundSchema) -> "Values":
         if self.kind == "avro":

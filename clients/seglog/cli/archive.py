@@ -49,8 +49,7 @@ def options() -> list[click.Parameter]:
         Option(
             ["--schema"],
             metavar="TEXT|FILE|infer",
-            help="Of JSON as Spark writes it ('id bigint, path string') or from a sample (infer); without one JSON is "
-            "text. Of Avro or Protobuf. Files end in .ddl, .avsc, .proto, .desc.",
+            help="Of JSON in Spark's words, or from a sample; of Avro, Protobuf. Files are .ddl, .avsc, .proto, .desc.",
         ),
         Option(["--message"], metavar="NAME", show_default="the first", help="The message of Protobuf: shop.Order."),
         Option(["--registry"], metavar="URL", help="Where Avro's and Protobuf's schemas are, as Confluent's."),
@@ -80,8 +79,7 @@ COMMAND: Final = Command(
     "archive",
     runs=run,
     sets={"job": "archive"},
-    help="It needs neither Spark nor Java: pip install 'seglog[archive]'. `seglog spark archive` takes the same "
-    "options, and continues the same archives on a cluster.",
+    help="It needs neither Spark nor Java: pip install 'seglog[archive]'. `seglog spark archive` does it on a cluster.",
     params=options(),
     example="seglog archive --topic clicks --out /data/clicks --partition-by month",
 )

@@ -277,9 +277,8 @@ class Job(ExitStack):
                 values = value_types.kept(self._values, before.settings, topic.name, store.place)
             else:
                 values = value_types.begun(self._values, options.schema, client, topic.name, self._progress.say)
-                kept = {"values": msgspec.to_builtins(values), "partition_by": self._layout, "format": options.format}
-                usual = {"values": msgspec.to_builtins(BYTES), "partition_by": None, "format": "parquet"}
-                settings = {name: value for name, value in kept.items() if value != usual[name]}
+                settings = {} if values == BYTES else {"values": msgspec.to_builtins(values)}
+                settings |= {"partition_by": self._layout, "format": options.format}
                 before = Manifest(topic.name, topic.id, settings=settings)
             table = {"topic": topic.name, "topic_id": topic.id, "layout": self._layout, "file_bytes": self._sizes[0]}
             target = open_target(options.format, options.catalog, store, **table, schema=schema_with(values))

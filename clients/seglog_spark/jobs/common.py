@@ -28,7 +28,7 @@ def open_client(options: Options, patience: float = PATIENCE_SECONDS) -> Client:
 def store_of(text: str, option: str) -> Store:
     """A folder, or a path of a bucket. UsageError for another URL, InputError where its library is missing."""
     if "://" not in text:
-        return folder_of(text, option)
+        return Folder(Path(text).absolute())
     try:
         place = place_at(text)
     except ValueError as error:
@@ -38,13 +38,6 @@ def store_of(text: str, option: str) -> Store:
     from seglog_spark.tables.buckets import Bucket  # noqa: PLC0415 - it may be missing
 
     return Bucket(place)
-
-
-def folder_of(text: str, option: str) -> Folder:
-    """A folder that tasks see, too; UsageError for a URL."""
-    if "://" in text:
-        raise UsageError(f"{option} {text}: write a folder, on a cluster one that all machines see, not a URL")
-    return Folder(Path(text).absolute())
 
 
 def open_target(table_format: Format, catalog: str | None, store: Store, **table: Any) -> Target:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +23,7 @@ from seglog.client import Client
 from seglog.core.errors import count_of
 from seglog.core.records import ConsumerGap
 from seglog_spark.jobs import target
-from seglog_spark.jobs.common import folder_of, open_client, store_of
+from seglog_spark.jobs.common import open_client, store_of
 from seglog_spark.jobs.inputs import Opened, open_input, spans
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner
@@ -107,7 +108,9 @@ def _to_files(
     options: Options, opened: Opened, ranges: Sequence[OffsetRange], runner: Runner, progress: Progress
 ) -> int:
     """Write the latest records to Parquet files; returns the exit code."""
-    folder = folder_of(options.out, "--out")
+    if "://" in options.out:
+        raise UsageError("--out is a folder here, on a cluster one that all machines see, not a URL")
+    folder = Folder(Path(options.out).absolute())
     settings = {
         "null_keys": options.null_keys,
         "delete_tombstones": options.delete_tombstones,

@@ -60,7 +60,7 @@ def kept(values: Values, settings: Mapping[str, Any], topic: str, place: str) ->
     if (now := values.decoder()[0]) == (old := before.decoder()[0]):
         return values
     columns = ({*kind} if pa.types.is_struct(kind) else {pa.field(str(kind), kind)} for kind in (now, old))
-    differing = ", ".join(sorted({field.name for field in set.symmetric_difference(*columns)}))
+    differing = ", ".join(sorted({field.name for field in set.symmetric_difference(*columns)})) or "in another order"
     raise InputError(
         f"{place} keeps the columns that it was begun with, and the schema of values has others now ({differing}): "
         "name another place for an archive with these, or go on with the old ones by --schema TEXT, where TEXT is "

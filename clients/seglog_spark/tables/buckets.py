@@ -84,8 +84,7 @@ class Bucket:
 
     def _tag(self, name: str) -> str | None:
         with suppress(FileNotFoundError), self._failing("read", name):
-            tag: str | None = obstore.head(self._objects, name)["e_tag"]
-            return tag
+            return obstore.head(self._objects, name)["e_tag"]
         return None
 
     def _see(self, name: str, found: Any) -> None:

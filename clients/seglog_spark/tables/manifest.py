@@ -13,7 +13,7 @@ complete file. This module needs neither Spark nor Arrow.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -86,14 +86,12 @@ class Manifest:
     @property
     def layout(self) -> Layout:
         """The layout of an archive."""
-        found: Layout = self.settings.get("partition_by")
-        return found
+        return cast("Layout", self.settings.get("partition_by"))
 
     @property
     def format(self) -> Format:
         """What the archive is for its readers."""
-        found: Format = self.settings.get("format", "parquet")
-        return found
+        return cast("Format", self.settings.get("format", "parquet"))
 
     def with_partitions(self, begins: Mapping[int, int]) -> "Manifest":
         """With these partitions too; nothing of a new one is archived, and it starts at its offset in ``begins``."""

@@ -52,10 +52,7 @@ class Sieve:
         self._refused[misfit.offset] = misfit.reason
 
     def passed(self, batches: Iterable[pa.RecordBatch], met: list[ConsumerGap]) -> Iterator[pa.RecordBatch]:
-        """The records that fit; offsets of the others become gaps, ``rejected``, in ``met``.
-
-        Raises RegistryError where a registry cannot be asked.
-        """
+        """The records that fit; others become gaps, ``rejected``, in ``met``. RegistryError if a registry is away."""
         count = 0
         with tempfile.TemporaryFile() as file:
             with pa.ipc.new_file(file, REJECTED, options=pa.ipc.IpcWriteOptions(compression="lz4")) as spool:
@@ -104,5 +101,5 @@ def described(store: Store, files: Iterable[ArchivedFile]) -> str:
         return ""
     each = ", ".join(f"{count:,} in partition {number}" for number, count in sorted(counts.items()))
     often, times = reasons.most_common(1)[0]
-    why = f"{times:,} of them because the value is {examples[often]}"
-    return f"{count_of(counts.total(), 'record')} rejected ({each}), {why}"
+    rejected = f"{count_of(counts.total(), 'record')} rejected ({each})"
+    return f"{rejected}, {times:,} of them because the value is {examples[often]}"

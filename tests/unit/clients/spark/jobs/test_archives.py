@@ -68,10 +68,8 @@ def test_records_come_back_as_they_went_in(tmp_path: Path, compression: str) -> 
     assert in_rows(read_file(store, written.path, SCHEMA.names, 0, 1000)) == [
         row("t", 1, offset) for offset in range(100, 160)
     ]
-    assert in_rows(read_file(store, written.path, ["value"], 110, 112)) == [
-        {"value": b"value 110"},
-        {"value": b"value 111"},
-    ]
+    few = in_rows(read_file(store, written.path, ["value"], 110, 112))
+    assert few == [{"value": b"value 110"}, {"value": b"value 111"}]
     assert list(read_file(store, written.path, ["value"], 160, 1000)) == []
     assert (written.records, written.missing, written.gaps) == (60, 0, ())
     assert (written.min_timestamp, written.max_timestamp) == (100_000, 159_000)
@@ -116,12 +114,8 @@ def test_what_is_not_whole_is_not_taken_for_a_file(tmp_path: Path) -> None:
 
 
 def test_offsets_that_do_not_rise_within_the_range_are_an_error_and_leave_nothing(tmp_path: Path) -> None:
-    wrong = [
-        [*batches(RANGE), *batches(OffsetRange("t", 1, 159, 160))],
-        [*batches(RANGE._replace(end=161))],
-        [*batches(RANGE._replace(start=99))],
-    ]
-    for pieces in wrong:
+    twice = [*batches(RANGE), *batches(OffsetRange("t", 1, 159, 160))]
+    for pieces in (twice, batches(RANGE._replace(end=161)), batches(RANGE._replace(start=99))):
         with pytest.raises(ValueError, match="do not rise within it"):
             write_file(Folder(tmp_path), RANGE, pieces, "none")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -343,12 +337,8 @@ def test_a_folder_with_something_else_in_it_is_no_archive(tmp_path: Path) -> Non
         load(Folder(tmp_path / "letter.txt"))
     with pytest.raises(InputError, match="holds no archive"):
         load_whole(Folder(tmp_path / "missing"))
-    for text in (
-        "",
-        "[]",
-        '{"format": "other", "version": 1}',
-        json.dumps(Manifest("t", "").to_json() | {"version": 2}),
-    ):
+    newer = json.dumps(Manifest("t", "").to_json() | {"version": 2})
+    for text in ("", "[]", '{"format": "other", "version": 1}', newer):
         (tmp_path / MANIFEST).write_text(text)
         with pytest.raises(InputError, match="is not a manifest that this version can read"):
             load(Folder(tmp_path))
@@ -465,13 +455,7 @@ def in_log(source: FakeLog) -> list[tuple[int, int]]:
 def test_a_plan_covers_what_the_archive_lacks_once() -> None:
     source = log(a_0=25, a_1=4)
     empty = Manifest("a", "id").with_partitions({0: 0, 1: 0})
-    ranges = PLAN(source, empty)
-    assert ranges == [
-        OffsetRange("a", 0, 0, 8),
-        OffsetRange("a", 0, 8, 16),
-        OffsetRange("a", 0, 16, 25),
-        OffsetRange("a", 1, 0, 4),
-    ]
+    assert [r[1:] for r in PLAN(source, empty)] == [(0, 0, 8), (0, 8, 16), (0, 16, 25), (1, 0, 4)]
     there = Manifest("a", "id", partitions={0: (0, 25)}).with_partitions({0: 0, 1: 0})
     assert PLAN(source, there) == [OffsetRange("a", 1, 0, 4)]
     assert PLAN(source, Manifest("a", "id", partitions={0: (0, 25), 1: (0, 4)})) == []
@@ -490,21 +474,21 @@ def test_what_expired_before_it_was_archived_is_an_error_or_a_gap_of_the_first_f
 
 def test_an_archive_of_another_topic_is_left_alone(tmp_path: Path) -> None:
     source = log(a_0=25)
-    check_same(Manifest("a", "id", partitions={0: (0, 25)}), TOPIC, source, "here")
-    with pytest.raises(InputError, match="holds the archive of b; an archive of a needs a folder of its own"):
-        check_same(Manifest("b", "id"), TOPIC, source, "here")
-    with pytest.raises(InputError, match="holds a compaction of a"):
-        check_same(Manifest("a", "id", "compacted"), TOPIC, source, "here")
-    with pytest.raises(InputError, match="an earlier topic a, which was deleted"):
-        check_same(Manifest("a", "other"), TOPIC, source, "here")
-    dated = Manifest("a", "id", settings={"partition_by": "date"}, partitions={0: (0, 25)})
+    flat = Manifest("a", "id", partitions={0: (0, 25)})
+    dated = replace(flat, settings={"partition_by": "date"})
+    check_same(flat, TOPIC, source, "here")
     check_same(dated, TOPIC, source, "here", "date")
-    with pytest.raises(InputError, match=r"was begun with --partition-by date, and stays as it was begun"):
-        check_same(dated, TOPIC, source, "here")
-    with pytest.raises(InputError, match=r"was begun without --partition-by, and stays"):
-        check_same(Manifest("a", "id", partitions={0: (0, 25)}), TOPIC, source, "here", "date")
-    with pytest.raises(DataLossError, match="has a-0 up to offset 26, and its log ends at 25"):
-        check_same(Manifest("a", "id", partitions={0: (0, 26)}), TOPIC, source, "here")
+    wrong: list[tuple[Manifest, Layout, type[Exception], str]] = [
+        (Manifest("b", "id"), None, InputError, "holds the archive of b; an archive of a needs a folder of its own"),
+        (Manifest("a", "id", "compacted"), None, InputError, "holds a compaction of a"),
+        (Manifest("a", "other"), None, InputError, "an earlier topic a, which was deleted"),
+        (dated, None, InputError, "was begun with --partition-by date, and stays as it was begun"),
+        (flat, "date", InputError, "was begun without --partition-by, and stays"),
+        (replace(flat, partitions={0: (0, 26)}), None, DataLossError, "up to offset 26, and its log ends at 25"),
+    ]
+    for manifest, layout, kind, sentence in wrong:
+        with pytest.raises(kind, match=sentence):
+            check_same(manifest, TOPIC, source, "here", layout)
 
 
 def test_the_log_of_a_table_is_the_truth(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import errno
 import os
 import re
 import signal
-from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
 from unittest.mock import Mock
@@ -34,34 +33,22 @@ from seglog_spark.offsets import OffsetRange
 from seglog_spark.options import OptionError
 from seglog_spark.planning import GOING_ON, DataLossError
 
-Round = Callable[[], object]
-
-
-class Clock:
-    """Stands still but for what sleeps, and for rounds that say how long they take."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
 
 def followed(*rounds: float | Exception, seconds: float = 60.0) -> tuple[list[float], list[str]]:
     """When rounds began that took so long, or failed at once, and what was said; then comes an interrupt."""
-    clock, began, said = Clock(), list[float](), list[str]()
-    coming = iter(rounds)
+    began, said, coming = list[float](), list[str](), iter(rounds)
+    time = [0.0]  # which stands still but for sleep, and for rounds that say how long they take
 
     def one_round() -> None:
-        began.append(clock.now)
+        began.append(sum(time))
         outcome = next(coming, None)
         if outcome is None:
             raise KeyboardInterrupt
         if isinstance(outcome, Exception):
             raise outcome
-        clock.now += outcome
+        time.append(outcome)
 
-    follow(one_round, seconds, said.append, now=lambda: clock.now, sleep=clock.sleep)
+    follow(one_round, seconds, said.append, now=lambda: sum(time), sleep=time.append)
     return began, [re.sub(r"since 20\S+ \S+,", "since then,", line) for line in said]
 
 
