@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from seglog.cli import envelope
 from seglog.cli.exits import InputError
 from seglog.cli.input_records import decode_json
-from seglog.core.moments import AtOffset, AtTime, parse_moment
+from seglog.core.moments import AtTime, parse_moment
 from seglog.core.records import Record
 from seglog_console.changes import Change, Fields, Words
+from seglog_console.commands import shell_text
 from seglog_console.pages import BadInputError, View
-from seglog_console.records import asked_of, consume_command, row_at
+from seglog_console.records import asked_of, consume_command, front_of, row_at
 from seglog_protocol.texts import bytes_as_json, disarmed
 
 FILLED_BYTES_MAX: Final = 24_000
@@ -29,7 +31,7 @@ async def context(view: View) -> dict[str, Any]:
         if row is None or row.record is None:
             raise BadInputError(f"{asked.topic} has no record at offset {like:,} to send again")
         filled = _filled(row.record)
-        send = f"seglog produce {asked.topic} --format json --envelope"
+        send = shell_text([*front_of(view), "produce", asked.topic, "--format", "json", "--envelope"])
         command = f"{consume_command(asked, row.partition)} --from {like} --count 1 --format json | {send}"
     shown = {"like": like, "filled": dict.fromkeys(_FIELDS, "") | filled, "is_filled": bool(filled), "command": command}
     return asked.shown() | shown | {"value_kinds": VALUE_KINDS}
@@ -42,11 +44,8 @@ def _filled(record: Record) -> dict[str, str]:
     if size > FILLED_BYTES_MAX:
         return {}
     value, value_as = ("", "none") if record.value is None else _as_field(record.value)
-    key, key_as = ("", "text") if record.key is None else _as_field(record.key)
-    if record.key == b"":
-        key_as = "hex"
-    fields = {"key": key, "key_as": key_as, "value": value, "value_as": value_as}
-    return fields | {"headers": "\n".join(headers)}
+    key, key_as = ("", "text" if record.key is None else "hex") if not record.key else _as_field(record.key)
+    return {"key": key, "key_as": key_as, "value": value, "value_as": value_as, "headers": "\n".join(headers)}
 
 
 def _as_field(content: bytes) -> tuple[str, str]:
@@ -72,9 +71,8 @@ def _header_line(name: str, content: bytes | None) -> str:
 
 def _words(fields: Fields) -> Words:
     _line(fields)  # what is wrong with it is said before the command is shown
-    return Words(
-        "produce", [fields["topic"]], ["--format", "json", "--envelope", *fields.options(partition="--partition")]
-    )
+    options = ["--format", "json", "--envelope", *fields.options(partition="--partition")]
+    return Words("produce", [fields["topic"]], options)
 
 
 def _line(fields: Fields) -> str:
@@ -120,14 +118,10 @@ def _timestamp(text: str) -> int | None:
     """Milliseconds since 1970; a relative time would be another one when the command runs. Raises BadInputError."""
     if not text:
         return None
-    try:
-        moment = parse_moment(text, now_ms=0) if text[0].isdecimal() or text[0] == "@" else None
-    except ValueError:
-        moment = None
-    if isinstance(moment, AtOffset):
-        return moment.offset
-    if isinstance(moment, AtTime):
-        return moment.timestamp
+    with suppress(ValueError):
+        moment = parse_moment(f"@{text}" if text.isdecimal() else text, now_ms=0)
+        if isinstance(moment, AtTime) and text[0].isdecimal():
+            return moment.timestamp
     raise BadInputError(f"{text!r} is no timestamp; write milliseconds since 1970, or ISO 8601: 2019-01-01T10:00Z")
 
 

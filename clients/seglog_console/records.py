@@ -1,5 +1,6 @@
 """Records of a topic, page by page, followed live, and one by itself, with the command that prints the same."""
 
+import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -185,7 +186,8 @@ async def _rows_of(asked: Asked, ranges: Mapping[int, tuple[int, int]]) -> tuple
     left, deadline = PAGE_BYTES, time.monotonic() + STEP_SECONDS
     async with aclosing(read(asked.view.client, asked.topic, ranges, asked.isolation, _FETCH_BYTES)) as items:
         async for item in items:
-            for row in [item] if isinstance(item, Row) else rows_of_batch(item):
+            found = [item] if isinstance(item, Row) else await asyncio.to_thread(list, rows_of_batch(item))
+            for row in found:
                 rows[row.partition].append(row)
                 left -= 64 if row.record is None else 64 + len(row.record.key or b"") + len(row.record.value or b"")
             if left < 0 or time.monotonic() > deadline:
@@ -197,11 +199,14 @@ async def _rows_of(asked: Asked, ranges: Mapping[int, tuple[int, int]]) -> tuple
 # --- Commands ---------------------------------------------------------------------------------------------------------
 
 
+def front_of(view: View) -> list[str]:
+    """The beginning of each command: ``seglog``, which broker, and how to come to it."""
+    return ["seglog", *options_of(view.console.server, view.session.account, view.console.security)]
+
+
 def consume_command(asked: Asked, partition: int | None) -> str:
     """``seglog consume`` of one partition, or of all."""
-    view = asked.view
-    options = options_of(view.console.server, view.session.account, view.console.security)
-    parts = ["seglog", *options, "consume", asked.topic]
+    parts = [*front_of(asked.view), "consume", asked.topic]
     if partition is not None and asked.partitions_in_all > 1:
         parts.append(f"--partition={partition}")
     if asked.isolation != READ_UNCOMMITTED:

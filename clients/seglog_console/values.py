@@ -42,18 +42,17 @@ def shown(content: bytes | None, kind: str, most: int, *, is_long: bool) -> Show
     """
     if content is None:
         return Shown("none", "", 0)
-    note = ""
-    if kind == "auto":
-        kind = _kind_of(content)
-    try:
-        text = _as(content, kind, most, is_long=is_long)
-    except InputError as error:
-        note, kind = f"not {kind}: {error}", "hex"
-        text = _as(content, kind, most, is_long=is_long)
+    note, text, chosen = "", "", "hex"
+    for chosen in _kinds_of(content) if kind == "auto" else (kind, "hex"):
+        try:
+            text = _as(content, chosen, most, is_long=is_long)
+            break
+        except InputError as error:
+            note = "" if kind == "auto" else f"not {kind}: {error}"
     text = "\n".join(map(disarmed, text.split("\n"))) if is_long else disarmed(text)
     part = bounded(text, most)
-    is_whole = part == text and (kind in {"json", "msgpack"} or len(content) <= most)
-    return Shown(kind, part, len(content), note, not is_whole)
+    is_whole = part == text and (chosen in {"json", "msgpack"} or len(content) <= most)
+    return Shown(chosen, part, len(content), note, not is_whole)
 
 
 def bounded(text: str, most: int) -> str:
@@ -64,8 +63,8 @@ def bounded(text: str, most: int) -> str:
     return text
 
 
-def _kind_of(content: bytes) -> str:
-    """The kind of KINDS that says most about the value."""
+def _kinds_of(content: bytes) -> tuple[str, ...]:
+    """The kinds that the value may be of, by its beginning, the one that says most first."""
     begin = content[:_LOOKED_AT]
     try:
         begin.decode()
@@ -73,16 +72,8 @@ def _kind_of(content: bytes) -> str:
     except UnicodeDecodeError as error:  # a character may be cut
         is_text = len(content) > _LOOKED_AT and error.start > _LOOKED_AT - 4
     if is_text and len(_BINARY.findall(begin)) * 10 <= len(begin):
-        return "json" if begin.lstrip()[:1] in {b"{", b"["} and _is(content, "json") else "text"
-    return "msgpack" if begin[0] in _MSGPACK_BEGINS and _is(content, "msgpack") else "hex"
-
-
-def _is(content: bytes, kind: str) -> bool:
-    try:
-        _as(content, kind, 0, is_long=False)
-    except InputError:
-        return False
-    return True
+        return ("json", "text") if begin.lstrip()[:1] in {b"{", b"["} else ("text",)
+    return ("msgpack", "hex") if begin[0] in _MSGPACK_BEGINS else ("hex",)
 
 
 def _as(content: bytes, kind: str, most: int, *, is_long: bool) -> str:
