@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 
 from seglog.cli.pictures.svg import picture_style
 from seglog_console import (
+    access,
     broker,
     changes,
     entrance,
@@ -101,6 +102,7 @@ def application(console: Console) -> Starlette:
             Route("/transactions", page("transactions.html", transactions.context)),
             Route("/transactions/{id:name}", page("transaction.html", transactions.one_context)),
             Route("/broker", page("broker.html", broker.context, interval=broker.INTERVAL_SECONDS)),
+            Route("/access", page("access.html", access.context)),
             Route("/enter", entrance.enter_by_token),
             form(entrance.log_in, "/login"),
             Route("/logout", entrance.log_out, methods=["POST"]),
@@ -108,7 +110,12 @@ def application(console: Console) -> Starlette:
                 "/change/{name}",
                 changes.changing(
                     changes.by_name(
-                        groups.CHANGES, produce.CHANGES, queues.CHANGES, settings.CHANGES, transactions.CHANGES
+                        access.CHANGES,
+                        groups.CHANGES,
+                        produce.CHANGES,
+                        queues.CHANGES,
+                        settings.CHANGES,
+                        transactions.CHANGES,
                     )
                 ),
                 methods=["POST"],

@@ -57,6 +57,10 @@ class Fields:
         """``--option value`` for each field that says something, by the name of its option."""
         return [word for name in names if (value := self.get(name)) for word in (names[name], value)]
 
+    def flags(self, **names: str) -> list[str]:
+        """The options of the boxes that are ticked."""
+        return [option for name, option in names.items() if self.get(name)]
+
 
 def each(option: str, values: Iterable[str]) -> list[str]:
     """An option that is repeated for each value."""
@@ -84,7 +88,7 @@ class Change:
 
     ``fields`` are those of its forms, ``words`` makes the command of them. ``warning`` says what cannot be undone, and
     ``look`` makes the command that shows beforehand what there is, or a dry run. ``given`` makes its standard input;
-    where that is a ``secret``, the page that confirms asks for it, with this as the label, and no page shows it.
+    where that is a secret, the page that confirms ``asks`` for it, with this as the label, and no page shows it.
     """
 
     name: str
@@ -94,7 +98,7 @@ class Change:
     warning: str = ""
     look: Callable[[Fields], Words] | None = None
     given: Callable[[Fields], str] | None = None
-    secret: str = ""
+    asks: str = ""
 
 
 def by_name(*rooms: Iterable[Change]) -> dict[str, Change]:
@@ -152,16 +156,16 @@ async def _run(view: View, words: Sequence[str], given: str = "") -> Outcome:
 
 def _given(change: Change, fields: Fields, form: Mapping[str, str]) -> str:
     """Its standard input. Raises BadInputError where a secret was typed in two ways."""
-    if not change.secret:
+    if not change.asks:
         return "" if change.given is None else change.given(fields)
     if form.get("secret", "") != form.get("again", ""):
-        raise BadInputError(f"{change.secret}: what you typed is not the same twice; go back, and type it again")
+        raise BadInputError(f"{change.asks}: what you typed is not the same twice; go back, and type it again")
     return form.get("secret", "")
 
 
 def _with_input(change: Change, fields: Fields, command: str) -> str:
     """The command with its standard input in front, unless that is a secret."""
-    if change.secret or change.given is None:
+    if change.asks or change.given is None:
         return command
     return f"printf %s {shell_text([change.given(fields)])} | {command}"
 
@@ -178,6 +182,7 @@ def change_form(
     context: Context,
     name: str,
     label: str,
+    /,
     *,
     back: str = "",
     look: str = "row",

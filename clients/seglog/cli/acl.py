@@ -1,6 +1,6 @@
 """``seglog acl list | add | remove | check | enable | disable``: permissions, as Kafka's rules."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
@@ -181,14 +181,31 @@ def _is_enforced(told: "DescribeBrokerReply") -> bool:
 
 def _shown(options: Options, rules: Sequence[Rule]) -> int:
     """Print rules, those that differ in the operation alone as a row."""
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for rule in sorted(rules):
-        resource = named(_resource(rule.kind.name, rule.shown_name))
-        key = resource, named(rule.principal), rule.host, rule.permission.name.lower()
-        rows.setdefault(key, []).append(rule.operation.name)
     titles = ("RESOURCE", "WHO", "FROM", "PERMISSION", "OPERATIONS")
-    shown = [(*key, ", ".join(operations)) for key, operations in rows.items()]
-    return answer_table(options, [_to_json(rule) for rule in sorted(rules)], titles, shown)
+    rows = [
+        (
+            named(resource_of(rule)),
+            named(rule.principal),
+            rule.host,
+            rule.permission.name.lower(),
+            ", ".join(operations),
+        )
+        for rule, operations in grouped(rules)
+    ]
+    return answer_table(options, [_to_json(rule) for rule in sorted(rules)], titles, rows)
+
+
+def grouped(rules: Iterable[Rule]) -> list[tuple[Rule, list[str]]]:
+    """One of the rules that differ in the operation alone, with the operations of all of these, in order."""
+    found: dict[Rule, tuple[Rule, list[str]]] = {}
+    for rule in sorted(rules):
+        found.setdefault(rule._replace(operation=Operation.ALL), (rule, []))[1].append(rule.operation.name)
+    return list(found.values())
+
+
+def resource_of(rule: Rule) -> str:
+    """The resource of a rule as ``seglog acl`` writes it: ``topic:orders*``, ``cluster``."""
+    return _resource(rule.kind.name, rule.shown_name)
 
 
 def _to_json(rule: Rule) -> dict[str, Any]:
@@ -223,20 +240,10 @@ def _remove(client: "Client", options: Options) -> int:
 def _check(client: "Client", options: Options) -> int:
     from seglog.core.access import list_rules
 
-    word, _, name = options.resource.partition(":")
-    kind, operation, principal = Kind(word.upper().replace("-", "_")), Operation[options.what], _principal(options.who)
-    if kind not in OPERATIONS or not (name or kind is Kind.CLUSTER):
-        raise UsageError(
-            f"RESOURCE is cluster, topic:NAME, group:NAME or transactional-id:NAME, not {options.resource!r}"
-        )
-    _check_there(operation, kind)
     told = client.describe_broker()
-    decision = Decision(is_allowed=True, why=ABOVE_RULES)
-    if principal not in told.config["super.users"].value.split(";"):
-        rules = Rules.of(client.converse(list_rules()))
-        is_open = told.config["allow.everyone.if.no.acl.found"].value == "true"
-        asked = CLUSTER if kind is Kind.CLUSTER else name
-        decision = rules.decide(principal, options.from_host, operation, kind, asked, is_open=is_open)
+    principal, operation = _principal(options.who), Operation[options.what]
+    rules = client.converse(list_rules())
+    decision = decide(told, rules, principal, options.from_host, operation, options.resource)
     if not _is_enforced(told):
         warn("note: rules are not in force: so it will be once `seglog acl enable` has put them in force")
     is_allowed, why = decision
@@ -249,6 +256,22 @@ def _check(client: "Client", options: Options) -> int:
     may = "may" if is_allowed else "may not"
     answer(options, facts, printable(f"{principal} {may} {operation.name} {options.resource}: {facts['why']}"))
     return OK if is_allowed else FAILED
+
+
+def decide(
+    told: "DescribeBrokerReply", rules: Sequence[Rule], who: str, host: str, operation: Operation, resource: str
+) -> Decision:
+    """The decision about an account, or principal, that does something. Raises UsageError for what there cannot be."""
+    word, _, name = resource.partition(":")
+    kind, principal = Kind.__members__.get(word.upper().replace("-", "_"), Kind.UNKNOWN), _principal(who)
+    if kind not in OPERATIONS or not (name or kind is Kind.CLUSTER):
+        raise UsageError(f"RESOURCE is cluster, topic:NAME, group:NAME or transactional-id:NAME, not {resource!r}")
+    _check_there(operation, kind)
+    if principal in told.config["super.users"].value.split(";"):
+        return Decision(is_allowed=True, why=ABOVE_RULES)
+    is_open = told.config["allow.everyone.if.no.acl.found"].value == "true"
+    asked = CLUSTER if kind is Kind.CLUSTER else name
+    return Rules.of(rules).decide(principal, host, operation, kind, asked, is_open=is_open)
 
 
 def _enable(client: "Client", options: Options) -> int:

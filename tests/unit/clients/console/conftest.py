@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pytest
@@ -32,15 +33,19 @@ class CommandsHere(Commands):
 
     async def child(self, words: Sequence[str], given: bytes, password: str) -> Outcome:
         self.ran.append(list(words))
-        return await asyncio.to_thread(_run, words, given)
+        with NamedTemporaryFile("w") as file:
+            file.write(password)
+            file.flush()
+            secret = ["--password-file", file.name] if password else []
+            return await asyncio.to_thread(_run, words, given, secret)
 
 
-def _run(words: Sequence[str], given: bytes) -> Outcome:
+def _run(words: Sequence[str], given: bytes, secret: Sequence[str]) -> Outcome:
     output, before = io.StringIO(), sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO(given))
     try:
         with redirect_stdout(output), redirect_stderr(output):
-            code = main(list(words))
+            code = main([*secret, *words])
     finally:
         sys.stdin = before
     return Outcome(shell_text(["seglog", *words]), code, output.getvalue())
