@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import seglog
-from benchmarks.batches import FIRST_TIMESTAMP, GROUPS, RECORD_BYTES, value_of
+from benchmarks.batches import FIRST_TIMESTAMP, GROUPS, RECORD_BYTES, value_of, values
 from benchmarks.harness import Bench, Benchmark, BenchmarkError, Goal, Row, take_turns
 from benchmarks.processes import Daemon, daemon, environment, family_cpu_seconds
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 BATCH_BYTES: Final = 128 * 1024
 """Of the record batches: what seglog's Spark sink writes."""
@@ -33,6 +33,8 @@ _NAME: Final = "bench-spark-{}"
 
 SCAN: Final = "sum(length(value))"
 _AGGREGATE: Final = ("count(*)", "sum(length(value))", "max(text)")
+_FIELDS: Final = "seq bigint, path string, author string, note string"
+"""Of the JSON that ``values`` makes."""
 
 
 def run(bench: Bench) -> Iterator[Row]:
@@ -57,6 +59,7 @@ def _measured_rows(bench: Bench) -> Iterator[Row]:
         parquet = str(scratch / "parquet")
         _broker(spark, running, 4).write.parquet(parquet)
         yield from _batch_rows(bench, count, _sources(spark, running, parquet))
+        yield from _value_rows(bench, count // 4, spark, running)
         yield from _stream_rows(bench, count, spark, running, scratch)
 
 
@@ -111,8 +114,8 @@ def tables(count: int, piece: int = 100_000) -> "pa.RecordBatchReader":
     return pa.RecordBatchReader.from_batches(schema, pieces())
 
 
-def _broker(spark: "SparkSession", running: Daemon, partitions: int, schema: str = "") -> "DataFrame":
-    reader = spark.read.format("seglog").options(servers=running.address, subscribe=_NAME.format(partitions))
+def _broker(spark: "SparkSession", running: Daemon, topic: int | str, schema: str = "") -> "DataFrame":
+    reader = spark.read.format("seglog").options(servers=running.address, subscribe=_NAME.format(topic))
     return (reader.schema(schema) if schema else reader).load()
 
 
@@ -202,6 +205,37 @@ def _row(name: str, count: int, runs: Iterable[_Run]) -> Row:
 
 def _cpu_row(count: int, runs: Iterable[_Run]) -> Row:
     return Row("", "CPU s/M", [run.cpu_seconds * 1e6 / count for run in runs])
+
+
+def _value_rows(bench: Bench, count: int, spark: "SparkSession", running: Daemon) -> Iterator[Row]:
+    """Fields of JSON, by Spark's own function, by ``from_value`` and by ``from_value`` on workers."""
+    import pyarrow as pa  # noqa: PLC0415 - they may be missing
+    from pyspark.sql.functions import col, from_json  # noqa: PLC0415
+
+    from seglog_spark.value_columns import from_value  # noqa: PLC0415
+
+    with seglog.connect(running.address) as client:
+        client.create_topic(_NAME.format("json"), 4)
+        seglog.write_arrow(client, _NAME.format("json"), pa.table({"value": values(count)}), batch_bytes=BATCH_BYTES)
+    text = col("value").cast("string")
+    ways = {
+        "from_json": from_json(text, _FIELDS),
+        "from_value, a schema": from_value("value", seglog.Values("json", _FIELDS)),
+        "from_value, no schema": from_json(from_value("value", seglog.Values("json")), _FIELDS),
+    }
+    frame = _broker(spark, running, "json", "value binary")
+
+    def ask(way: "Column") -> None:
+        found = frame.select(way.alias("v")).selectExpr("count(v.seq)", "sum(length(v.path))").collect()
+        _expect(count, found[0][0])
+
+    sides = [partial(_measured, partial(ask, way)) for way in ways.values()]
+    take_turns(1, *sides)
+    taken = take_turns(bench.rounds, *sides)
+    beside = [count / run.seconds for run in taken[0]]
+    for name, runs in zip(ways, taken, strict=True):
+        yield replace(_row(f"values: {name}", count, runs), beside=beside, beside_name="from_json")
+        yield _cpu_row(count, runs)
 
 
 # --- Streams ----------------------------------------------------------------------------------------------------------
