@@ -27,7 +27,7 @@ async def context(view: View) -> dict[str, Any]:
     asked = await asked_of(view)
     like, filled, command = view.number("like", -1), {}, ""
     if like >= 0:
-        row = await row_at(asked, like)
+        _, row = await row_at(asked, like)
         if row is None or row.record is None:
             raise BadInputError(f"{asked.topic} has no record at offset {like:,} to send again")
         filled = _filled(row.record)

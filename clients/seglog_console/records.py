@@ -89,8 +89,8 @@ async def asked_of(view: View) -> Asked:
         if value not in known:
             raise BadInputError(f"{name} is {value!r}; it is one of {', '.join(known)}")
     count = (await view.client.converse(describe_topic(topic, config=False))).partitions
-    chosen = view.number("partition", -1)
-    partitions = [chosen] if chosen >= 0 else range(count if count <= PARTITIONS_MAX else 1)
+    chosen = view.number("partition", -1, most=count - 1)
+    partitions: Sequence[int] = [chosen] if chosen >= 0 else range(count if count <= PARTITIONS_MAX else 1)
     place = place_of(view, at, Edge.LATEST)
     backwards = order == "older" or (order != "newer" and place is Edge.LATEST)
     one = chosen if chosen >= 0 else None
@@ -139,20 +139,17 @@ async def context(view: View) -> dict[str, Any]:
 async def record_context(view: View) -> dict[str, Any]:
     """One record with all that belongs to it, or what there is in its place."""
     asked = await asked_of(view)
-    [extent] = await extents(
-        view.client, asked.topic, asked.partitions, AtOffset(view.number("offset", 0)), asked.isolation
-    )
-    row = await row_at(asked, extent.at)
+    extent, row = await row_at(asked, view.number("offset", 0))
     command = f"{consume_command(asked, extent.partition)} --from {extent.at} --count 1 --format json"
     missing = [] if extent.earliest <= extent.at < extent.end else [extent]
     return asked.shown() | {"extent": extent, "row": row, "missing": missing, "command": command}
 
 
-async def row_at(asked: Asked, offset: int) -> Row | None:
-    """The row of one offset of the partition that was chosen; None for an offset that there is not."""
-    [partition] = asked.partitions
-    rows, _ = await _rows_of(asked, {partition: (offset, offset + 1)})
-    return next((row for row in rows[partition] if row.start_offset <= offset < row.end_offset), None)
+async def row_at(asked: Asked, offset: int) -> tuple[Extent, Row | None]:
+    """The extent of the partition that was chosen, and the row of an offset; None for an offset that there is not."""
+    [extent] = await extents(asked.view.client, asked.topic, asked.partitions[:1], AtOffset(offset), asked.isolation)
+    rows, _ = await _rows_of(asked, {extent.partition: (extent.place, min(offset + 1, extent.end))})
+    return extent, next((row for row in rows[extent.partition] if row.start_offset <= offset < row.end_offset), None)
 
 
 async def _some(asked: Asked, found: Sequence[Extent]) -> list[Row]:

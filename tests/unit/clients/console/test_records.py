@@ -92,7 +92,7 @@ def test_a_page_has_the_command_that_prints_the_same(browser: TestClient, topic:
         ("at=nonsense", 400, "neither an offset nor a time"),
         ("as=pdf", 400, "it is one of auto, json"),
         ("isolation=no", 400, "it is one of read_uncommitted"),
-        ("partition=9", 404, "clicks has 3 partitions"),
+        ("partition=9", 400, "it is a whole number from 0 to 2"),
         ("partition=0&at=99", 200, "Offset 99 is not written yet: clicks-0 has offsets 0 to 39."),
     ],
 )
