@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from seglog.cli.overview.headline import RED, YELLOW, figures_of
 from seglog.cli.overview.readings import Numbers, Reading, group_rows, topic_rows
-from seglog_console.pages import View
+from seglog_console.pages import View, unless_refused
 from seglog_protocol.messages import HelloReply
 
 ROWS: Final = 12
@@ -33,11 +33,12 @@ FAMILIES: Final = _families()
 
 
 async def context(view: View) -> dict[str, Any]:
-    """The newest reading."""
-    reading, numbers = await view.session.viewer.numbers(FAMILIES)
+    """The newest reading; to who may not see that, the sentence that says so."""
+    (reading, numbers), refusal = await unless_refused(view.session.viewer.numbers(FAMILIES), (None, Numbers(None)))
     topics, groups = topic_rows(numbers), group_rows(numbers)
     return {
-        "problems": reading.hello.problems,
+        "refusal": refusal,
+        "problems": [] if reading is None else reading.hello.problems,
         "uptime": numbers.value("seglog_uptime_seconds"),
         "figures": [(figure.label, figure.value, LEVELS.get(figure.style, "")) for figure in figures_of(numbers)],
         "topics": topics[:ROWS],

@@ -6,6 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import seglog
+from seglog.core.access import enforce_rules
 from seglog.testing import Broker
 from seglog_console.app import application
 from seglog_console.console import Console
@@ -105,15 +106,17 @@ def test_a_quota_is_set_and_taken_back(visitor: Visitor) -> None:
     assert commands.ran[-1][4:] == ["quota", "remove", "--user", "ann", "--client-defaults"]
 
 
-def test_who_may_not_administer_reads_that_in_each_part_and_is_refused_by_the_broker(visitor: Visitor) -> None:
+def test_who_may_not_administer_reads_that_in_each_part_and_is_refused_by_the_broker(
+    visitor: Visitor, client: seglog.Client
+) -> None:
+    client.converse(enforce_rules(is_on=True))
     log_in(visitor, "ann")
-    page = visitor.see("/access")
-    assert visitor.status == 200
-    assert "the accounts" in page
+    assert "this account may see is under topics and groups" in visitor.see("/")
     for address in ("/groups", "/broker", "/transactions"):
         visitor.see(address)
         assert visitor.status == 200
     visitor.see("/access")
+    assert visitor.html.count('<p class="warn">') == 4
     visitor.send("/change/user-add", name="eve")
     page = visitor.send("/change/user-add", secret="x", again="x")
     assert "It has failed, with exit code 4." in page

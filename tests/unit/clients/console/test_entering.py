@@ -93,7 +93,7 @@ def test_no_answer_may_run_what_is_not_of_the_console(browser: TestClient) -> No
     answer = browser.get("/")
     assert "default-src 'none'; style-src 'self'; script-src 'self'" in answer.headers["content-security-policy"]
     assert answer.headers["cache-control"] == "no-store"
-    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["referrer-policy"] == "same-origin"
     assert "style=" not in answer.text
     assert "<script>" not in answer.text
 
