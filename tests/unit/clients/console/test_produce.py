@@ -9,6 +9,7 @@ import seglog
 from seglog_console.changes import Fields
 from seglog_console.pages import BadInputError
 from seglog_console.produce import CHANGES
+from tests.support import each_case
 from tests.unit.clients.console.conftest import Visitor
 
 RECORDS: dict[str, tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = {
@@ -27,7 +28,7 @@ RECORDS: dict[str, tuple[bytes | None, bytes | None, list[tuple[str, bytes | Non
 }
 
 
-@pytest.mark.parametrize("name", RECORDS)
+@each_case("name", RECORDS)
 def test_a_record_that_is_sent_again_is_the_same(visitor: Visitor, client: seglog.Client, name: str) -> None:
     key, value, headers = RECORDS[name]
     topic = f"again-{name.replace(' ', '-')}"
@@ -68,7 +69,7 @@ def test_a_large_record_is_sent_again_by_a_command(visitor: Visitor, client: seg
     assert visitor.status == 400
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "line"),
     [
         ({"value": "x"}, '{"value": "x", "headers": []}'),
@@ -89,7 +90,7 @@ def test_fields_become_a_record_that_consume_would_print(fields: dict[str, str],
     assert produce.words(given).argv == ["produce", "t", "--format", "json", "--envelope", "--partition", "2"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "fields",
     [
         {"value": "{", "value_as": "json"},

@@ -14,6 +14,7 @@ from seglog_console.console import Console
 from seglog_console.reading import rows_of_batch
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
+from tests.support import each_case
 from tests.unit.clients.console.conftest import streamed, text_of
 from tests.unit.clients.console.test_values import HOSTILE
 
@@ -57,7 +58,7 @@ def test_the_newest_of_all_partitions_come_first_and_older_ones_follow_without_a
     assert offsets(browser.get(link(third, "Newer")).text) == list(reversed(offsets(second)))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "shown"),
     [
         ("partition=1&at=earliest&order=newer", [f"1:{offset}" for offset in range(40)]),
@@ -72,7 +73,7 @@ def test_a_page_begins_at_an_offset_or_a_time(browser: TestClient, topic: str, a
     assert offsets(browser.get(f"/topics/{topic}/records?{asked}").text) == shown
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "command"),
     [
         ("partition=1&at=38", "consume clicks --partition=1 --from 38 --count 2 --offsets --keys --headers"),
@@ -86,7 +87,7 @@ def test_a_page_has_the_command_that_prints_the_same(browser: TestClient, topic:
     assert command in text_of(browser.get(f"/topics/{topic}/records?{asked}").text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "status", "said"),
     [
         ("at=nonsense", 400, "neither an offset nor a time"),

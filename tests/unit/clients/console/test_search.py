@@ -10,6 +10,7 @@ from seglog.testing import Broker
 from seglog_console.app import application
 from seglog_console.console import Console
 from seglog_console.search import MATCHES_MAX
+from tests.support import each_case
 from tests.unit.clients.console.conftest import text_of
 from tests.unit.clients.console.test_records import link, offsets
 
@@ -43,7 +44,7 @@ def test_it_goes_on_until_each_match_was_shown_once(browser: TestClient, haystac
     assert "100%: that is all" in text_of(page)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "found"),
     [
         ("find=number 6&partition=0", ["0:3", "0:30", "0:33"]),
@@ -80,7 +81,7 @@ def test_marks_do_not_make_a_page_large(browser: TestClient, client: seglog.Clie
     assert len(browser.get("/topics/needles/search", params={"find": '"'}).content) <= 100_000
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "command"),
     [
         ("find=it's", """hay --offsets --keys --headers | grep -aF -e 'it'"'"'s'"""),
@@ -92,7 +93,7 @@ def test_it_has_the_command_that_finds_the_same(browser: TestClient, haystack: s
     assert command in text_of(browser.get(f"/topics/{haystack}/search?{asked}").text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "said"),
     [
         ("find=zz&hex=1", "'zz' is no bytes in hex"),

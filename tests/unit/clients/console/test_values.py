@@ -1,14 +1,15 @@
 """Bytes of others as text: the kind that is chosen, each kind in a line and in lines, and what hostile bytes cost."""
 
 from html import escape
+from itertools import product
 
 import msgpack
-import pytest
 
-from seglog_console.values import PARSED_BYTES_MAX, shown
+from seglog_console.values import KINDS, PARSED_BYTES_MAX, shown
+from tests.support import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "kind", "line", "lines"),
     [
         (None, "none", "", ""),
@@ -46,8 +47,8 @@ def test_hex_has_a_column_of_ascii() -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["json", "msgpack"])
-@pytest.mark.parametrize("content", [b"plain text", b"\xc1", b"x" * (PARSED_BYTES_MAX + 1)])
+@each_case("kind", ["json", "msgpack"])
+@each_case("content", [b"plain text", b"\xc1", b"x" * (PARSED_BYTES_MAX + 1)])
 def test_what_is_not_of_the_kind_that_was_chosen_says_so_and_is_hex(kind: str, content: bytes) -> None:
     found = shown(content, kind, 500, is_long=False)
     assert found.kind == "hex"
@@ -69,13 +70,10 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("is_long", [False, True])
-@pytest.mark.parametrize("kind", ["auto", "json", "text", "hex", "msgpack"])
-@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())
-def test_whatever_a_value_is_its_html_is_bounded_and_has_no_control_characters(
-    content: bytes, kind: str, *, is_long: bool
-) -> None:
-    found = shown(content, kind, 700, is_long=is_long)
-    assert len(escape(found.text).encode()) <= 700
-    assert all(character.isprintable() or character == "\n" for character in found.text)
-    assert found.is_cut or len(content) < 2000
+@each_case("content", HOSTILE.values(), ids=HOSTILE.keys())
+def test_whatever_a_value_is_its_html_is_bounded_and_has_no_control_characters(content: bytes) -> None:
+    for kind, is_long in product(KINDS, (False, True)):
+        found = shown(content, kind, 700, is_long=is_long)
+        assert len(escape(found.text).encode()) <= 700
+        assert all(character.isprintable() or character == "\n" for character in found.text)
+        assert found.is_cut or len(content) < 2000
