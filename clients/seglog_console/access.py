@@ -12,6 +12,8 @@ from seglog_protocol.access import Operation, Rule
 from seglog_protocol.messages import DescribeBrokerReply
 from seglog_protocol.quotas import CLIENT_ID, IP, KEYS, USER, Entity, Quotas
 
+_ROWS: Final = 25
+"""Of each of three tables, in which rows have forms."""
 KINDS: Final = ("topic", "group", "transactional-id", "cluster")
 _ENTITY: Final = {USER: "user", CLIENT_ID: "client_id", IP: "ip"}
 """Fields by the parts of a quota's entity; with ``_defaults`` behind it a field is ticked for all of that kind."""
@@ -25,11 +27,11 @@ async def context(view: View) -> dict[str, Any]:
     quotas, no_quotas = await unless_refused(client.converse(list_quotas()), {})
     told, no_broker = await unless_refused(client.describe_broker(), None)
     return {
-        "users": part_of(view, users, "users"),
+        "users": part_of(view, users, "users", _ROWS),
         "no_users": no_users,
-        "rules": part_of(view, [_shown_rule(*found) for found in grouped(rules)], "rules"),
+        "rules": part_of(view, [_shown_rule(*found) for found in grouped(rules)], "rules", _ROWS),
         "no_rules": no_rules,
-        "quotas": part_of(view, [_shown_quota(*found) for found in quotas.items()], "quotas"),
+        "quotas": part_of(view, [_shown_quota(*found) for found in quotas.items()], "quotas", _ROWS),
         "no_quotas": no_quotas,
         "access": None if told is None else told.access,
         "no_broker": no_broker,

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from seglog.cli.group_tables import assigned_text, facts_of, name_of, offset_notes
 from seglog.cli.lags import behind, kept, what_is_wrong
 from seglog.cli.overview.readings import GroupRow, group_rows
-from seglog.core.conversations import ask
+from seglog.core.conversations import Conversation, ask
 from seglog.core.errors import duration_of
 from seglog.core.share_groups import list_share_groups
 from seglog.groups import GroupDescription, GroupOffset
@@ -33,11 +33,12 @@ def address_of(group: str, kind: str = "groups") -> str:
 async def context(view: View) -> dict[str, Any]:
     """A page of groups by name, after ``after``, whose names begin with ``q``; a page of queues."""
     prefix, after = view.text("q"), view.text("after")
-    request = messages.ListGroupsRequest(max(after, _before(prefix)) or None, ROWS)
-    reply, _ = await view.client.converse(ask(request, messages.ListGroupsReply, is_repeatable=True))
+    begin = max(after, _before(prefix)) or None
+    shared, converse = view.session.viewer.shared, view.client.converse
+    reply = await shared(("groups", begin), lambda: converse(_listed(begin)))
     found = [group for group in reply.groups if group.group.startswith(prefix)]
     more = reply.more and len(found) == len(reply.groups)
-    queues, no_queues = await unless_refused(view.client.converse(list_share_groups()), [])
+    queues, no_queues = await unless_refused(shared("queues", lambda: converse(list_share_groups())), [])
     rows, no_numbers = await unless_refused(_rows(view), {})
     return {
         "prefix": prefix,
@@ -49,6 +50,11 @@ async def context(view: View) -> dict[str, Any]:
         "rows": rows,
         "refusals": list(filter(None, (no_queues, no_numbers))),
     }
+
+
+def _listed(after: str | None) -> Conversation[messages.ListGroupsReply]:
+    request = messages.ListGroupsRequest(after, ROWS)
+    return (yield from ask(request, messages.ListGroupsReply, is_repeatable=True))[0]
 
 
 async def _rows(view: View) -> dict[str, GroupRow]:

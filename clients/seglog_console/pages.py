@@ -89,8 +89,8 @@ class Part(NamedTuple):
     behind: str
 
 
-def part_of(view: View, rows: Sequence[Any], name: str = "page") -> Part:
-    """The ROWS rows that the part ``name`` of the address asks for. Raises BadInputError."""
+def part_of(view: View, rows: Sequence[Any], name: str = "page", size: int = ROWS) -> Part:
+    """The ``size`` rows that the part ``name`` of the address asks for. Raises BadInputError."""
     number = view.number(name, 0)
 
     def address(other: int) -> str:
@@ -98,8 +98,8 @@ def part_of(view: View, rows: Sequence[Any], name: str = "page") -> Part:
         return f"{view.request.url.path}?{urlencode({**query, name: other})}"
 
     before = address(number - 1) if number else ""
-    behind = address(number + 1) if (number + 1) * ROWS < len(rows) else ""
-    return Part(rows[number * ROWS :][:ROWS], number * ROWS, len(rows), before, behind)
+    behind = address(number + 1) if (number + 1) * size < len(rows) else ""
+    return Part(rows[number * size :][:size], number * size, len(rows), before, behind)
 
 
 async def unless_refused(asked: Awaitable[T], otherwise: T) -> tuple[T, str]:

@@ -16,6 +16,7 @@ from seglog_console.viewer import several
 from seglog_protocol.dead_letters import read_origin
 from seglog_protocol.isolation import READ_UNCOMMITTED
 from seglog_protocol.messages import ExplainReply
+from seglog_protocol.quantities import with_reading
 
 JOBS_MAX: Final = 10
 """Jobs and dead letters that are shown."""
@@ -44,7 +45,9 @@ async def context(view: View) -> dict[str, Any]:
     group = await shared(("queue", name), lambda: client.converse(describe_share_group(name)))
     places = part_of(view, await shared(("places", name), lambda: client.converse(places_of(name))))
     told = await several([partial(_told, view, name, topic, number) for topic, number in places.rows])
-    settings, no_settings = await unless_refused(client.converse(settings_of(name)), {})
+    settings, no_settings = await unless_refused(
+        shared(("settings", name), lambda: client.converse(settings_of(name))), {}
+    )
     topic = settings.get(DEAD_LETTERS, ("", False))[0]
     jobs, no_jobs = await unless_refused(_jobs(view, name, told, topic), [])
     advices = {(each.found, each.remedy, "") for reply in told if reply.delivery for each in reply.delivery.warnings}
@@ -57,6 +60,7 @@ async def context(view: View) -> dict[str, Any]:
         "holders": _holders(told),
         "members": part_of(view, group.members, "members"),
         "settings": {key: found for key, found in sorted(settings.items()) if key.startswith(_OF_QUEUES)},
+        "reading": with_reading,
         "refusals": list(filter(None, (no_settings, no_jobs))),
         "dead_letters": topic,
         "which": view.text("jobs"),

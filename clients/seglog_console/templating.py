@@ -7,6 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import escape
 
 from seglog.cli import figures
+from seglog.cli.tables import named
 from seglog.core.errors import count_of, duration_of
 from seglog_protocol.texts import disarmed
 
@@ -37,6 +38,7 @@ class Templates:
             "duration": duration_of,
             "grouped": lambda number: f"{number:,}",
             "count_of": count_of,
+            "named": named,
             "exactly": escape,  # for an attribute that comes back
         }
         self._environment.globals |= functions

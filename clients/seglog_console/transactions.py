@@ -7,7 +7,7 @@ from typing import Any, Final
 from seglog.core.errors import duration_of
 from seglog.core.transaction_admin import OPEN, describe_transaction, list_transactions
 from seglog_console.changes import Change, Fields, Words
-from seglog_console.pages import View, part_of
+from seglog_console.pages import View, part_of, unless_refused
 from seglog_protocol.messages import TransactionDescription
 
 _HANGING: Final = re.compile(r"`seglog transaction abort-hanging (\S+) (\d+) (\d+)`")
@@ -18,8 +18,8 @@ async def context(view: View) -> dict[str, Any]:
     """All transactional ids, open transactions first; the hanging ones are problems that the broker tells."""
     client, shared = view.client, view.session.viewer.shared
     listed = await shared("transactions", lambda: client.converse(list_transactions()))
-    hello = await shared("problems", client.ping)
-    told = [(problem, _HANGING.search(problem)) for problem in hello.problems]
+    (reading, _), _ = await unless_refused(view.session.viewer.numbers([]), (None, None))
+    told = [(problem, _HANGING.search(problem)) for problem in (reading.hello.problems if reading else ())]
     return {
         "hanging": [(problem, found.groups()) for problem, found in told if found is not None],
         "held_up": [each for each in listed.transactions if each.held_up is not None],
