@@ -15,7 +15,8 @@ from seglog_console.viewer import Viewer
 
 CLIENT_ID: Final = "seglog-console"
 _LOGINS_AT_ONCE: Final = 4
-_SEARCHES_AT_ONCE: Final = 4
+_READINGS_AT_ONCE: Final = 8
+"""Pages that read records, and steps of searches: each may have a large batch in memory."""
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Console:
         self._ending = asyncio.Event()
         self._shared: Viewer | None = None
         self._opening = asyncio.Lock()
-        self.searches = asyncio.Semaphore(_SEARCHES_AT_ONCE)
+        self.readings = asyncio.Semaphore(_READINGS_AT_ONCE)
         self.logins = asyncio.Semaphore(_LOGINS_AT_ONCE)
 
     @property

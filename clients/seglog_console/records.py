@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, cast
 from urllib.parse import urlencode
 
@@ -117,9 +117,15 @@ async def context(view: View) -> dict[str, Any]:
     asked = await asked_of(view)
     found = await extents(view.client, asked.topic, asked.partitions, asked.place, asked.isolation)
     seen = getattr(view.request.state, "seen", None)
-    if seen is not None and seen[0] == found:
-        return dict(seen[1])  # of a stream, while nothing comes
-    rows = await _some(asked, found)
+    if seen is None:
+        rows = await _some(asked, found)
+    elif seen[0] == found:
+        return dict(seen[1])
+    else:  # of a stream: what has come since stands above, whatever its time
+        ends = {each.partition: each.end for each in seen[0]}
+        ranges = {each.partition: (max(ends.get(each.partition, 0), each.end - ROWS), each.end) for each in found}
+        fresh, _ = await _rows_of(asked, ranges)
+        rows = [*sorted(chain(*fresh.values()), key=_time_of, reverse=True), *seen[1]["rows"]][:ROWS]
     low, high = {each.partition: each.place for each in found}, {each.partition: each.place for each in found}
     for row in rows:
         low[row.partition] = min(low[row.partition], row.start_offset)
@@ -181,7 +187,8 @@ async def _rows_of(asked: Asked, ranges: Mapping[int, tuple[int, int]]) -> tuple
     """The rows of ranges of offsets, and whether they end early because that is enough to read."""
     rows: dict[int, list[Row]] = {partition: [] for partition in ranges}
     left, deadline = PAGE_BYTES, time.monotonic() + STEP_SECONDS
-    async with aclosing(read(asked.view.client, asked.topic, ranges, asked.isolation, _FETCH_BYTES)) as items:
+    items = read(asked.view.client, asked.topic, ranges, asked.isolation, _FETCH_BYTES)
+    async with asked.view.console.readings, aclosing(items):
         async for item in items:
             found = [item] if isinstance(item, Row) else await asyncio.to_thread(list, rows_of_batch(item))
             for row in found:

@@ -101,7 +101,7 @@ async def context(view: View) -> dict[str, Any]:
     if not view.text("next"):
         total = sum([end - start async for some in search.ranges(numbers) for start, end in some.values()])
     left = [number for number in numbers if number >= first[0]]
-    async with view.console.searches, aclosing(search.ranges(left)) as several:
+    async with view.console.readings, aclosing(search.ranges(left)) as several:
         async for ranges in several:
             await _scan(search, ranges, first, step)
             if step.next is not None:

@@ -1,9 +1,12 @@
 """Pages of records: which they show in which order, what stands where there is none, and how large they become."""
 
+import asyncio
 import re
 from contextlib import suppress
+from typing import Any
 
 import pytest
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 import seglog
@@ -11,7 +14,9 @@ from seglog.core.records import FetchedBatch
 from seglog.testing import Broker
 from seglog_console.app import application
 from seglog_console.console import Console
+from seglog_console.pages import View
 from seglog_console.reading import rows_of_batch
+from seglog_console.records import context
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
 from tests.support import each_case
@@ -171,3 +176,27 @@ def test_damage_says_what_cannot_be_read_and_what_is_behind_it_is_shown(damaged:
 def test_a_topic_that_is_followed_streams_its_newest_records(browser: TestClient, server: Broker, topic: str) -> None:
     assert offsets(streamed(server, f"/topics/{topic}/records", "follow=1&live"))[:2] == ["2:39", "1:39"]
     assert "<div data-live></div>" in browser.get(f"/topics/{topic}/records").text, "no stream is asked for"
+
+
+def test_what_comes_to_a_topic_that_is_followed_stands_above_whatever_its_time(
+    server: Broker, client: seglog.Client
+) -> None:
+    client.create_topic("late", 2, config={"retention.ms": -1})
+
+    def send(value: str, partition: int, hour: int) -> None:
+        with client.producer("late") as producer:
+            producer.send(value, partition=partition, timestamp=hour * HOUR)
+
+    async def look() -> list[list[Any]]:
+        console = Console(server.address, has_token=False)
+        app, seen = application(console), []
+        async with app.router.lifespan_context(app):
+            session = console.sessions.open(await console.shared(), is_own_viewer=False)
+            scope = {"type": "http", "query_string": b"follow=1", "path_params": {"topic": "late"}, "headers": []}
+            view = View(Request(scope), console, session)
+            for value, partition, hour in (("newest", 0, 9), ("older", 1, 3), ("oldest", 0, 1)):
+                await asyncio.to_thread(send, value, partition, hour)
+                seen.append([row.record.value for row in (await context(view))["rows"]])
+        return seen
+
+    assert asyncio.run(look())[-1] == [b"oldest", b"older", b"newest"]
