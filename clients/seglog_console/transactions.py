@@ -1,7 +1,7 @@
 """Transactions: those that hang or are held up first, each with its way out, then those that are open."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from seglog.core.errors import duration_of
@@ -19,15 +19,20 @@ async def context(view: View) -> dict[str, Any]:
     client, shared = view.client, view.session.viewer.shared
     listed = await shared("transactions", lambda: client.converse(list_transactions()))
     (reading, _), _ = await unless_refused(view.session.viewer.numbers([]), (None, None))
-    told = [(problem, _HANGING.search(problem)) for problem in (reading.hello.problems if reading else ())]
     return {
-        "hanging": [(problem, found.groups()) for problem, found in told if found is not None],
+        "hanging": hanging(reading.hello.problems if reading else ()),
         "held_up": [each for each in listed.transactions if each.held_up is not None],
         "missing": listed.missing,
         "transactions": part_of(view, sorted(listed.transactions, key=_urgency)),
         "age": lambda each: age_of(each, listed.now_ms),
         "open": OPEN,
     }
+
+
+def hanging(problems: Iterable[str]) -> list[tuple[str, tuple[str, ...]]]:
+    """The problems that are hanging transactions, each with topic, partition and offset as the broker names them."""
+    told = [(problem, _HANGING.search(problem)) for problem in problems]
+    return [(problem, found.groups()) for problem, found in told if found is not None]
 
 
 def _urgency(each: TransactionDescription) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 import seglog
+from seglog_console import transactions
 from seglog_protocol.errors import TransactionFenced
 from tests.unit.clients.console.conftest import CommandsHere, Visitor
 
@@ -64,6 +65,11 @@ def test_a_transaction_that_is_open_comes_first_and_is_aborted(
             assert "PrepareAbort" in visitor.html
     visitor.see("/transactions/nobody")
     assert visitor.status == 404
+
+
+def test_a_hanging_transaction_is_found_by_the_command_that_its_problem_names() -> None:
+    problem = "clicks-1 has a hanging transaction: abort it by `seglog transaction abort-hanging clicks 1 40`"
+    assert transactions.hanging(["the disk is full", problem]) == [(problem, ("clicks", "1", "40"))]
 
 
 def test_the_broker_says_what_is_to_be_done_how_it_is_reached_and_how_it_is_set(visitor: Visitor) -> None:
