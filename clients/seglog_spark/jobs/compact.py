@@ -109,7 +109,7 @@ def _to_files(
 ) -> int:
     """Write the latest records to Parquet files; returns the exit code."""
     if "://" in options.out:
-        raise UsageError("--out is a folder here, on a cluster one that all machines see, not a URL")
+        raise UsageError("--out: write a folder, on a cluster one that all machines see, not a URL")
     folder = Folder(Path(options.out).absolute())
     settings = {
         "null_keys": options.null_keys,
