@@ -16,6 +16,14 @@ PAGES = (
     "/topics/commits/0/segments/0",
     "/topics/commits/0/seek?at=2000",
     "/topics/commits/records?partition=0&at=2000",
+    "/topics/commits/0/records/2000",
+    "/topics/commits/search?find=Topic",
+    "/topics/commits/produce",
+    "/topics/commits/settings?key=retention.ms",
+    "/groups",
+    "/groups/readers",
+    "/transactions",
+    "/broker",
 )
 
 
@@ -55,5 +63,7 @@ def test_keys_lead_to_pages(tab: Page, shown: Running) -> None:
     tab.keyboard.press("Tab")
     assert tab.evaluate("() => document.activeElement.textContent") == "To the content"
     tab.keyboard.press("g")
-    tab.keyboard.press("o")
-    tab.wait_for_url(f"{shown.address}/")
+    tab.keyboard.press("t")
+    tab.wait_for_url(f"{shown.address}/topics")
+    tab.keyboard.press("/")
+    assert tab.evaluate("() => document.activeElement.hasAttribute('data-search')")

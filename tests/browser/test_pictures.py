@@ -24,6 +24,12 @@ PAGES = {
     "segment": ("/topics/commits/0/segments/0", "batches"),
     "seek": ("/topics/commits/0/seek?at=2000", "PROBE"),
     "records": ("/topics/commits/records?partition=0&at=2000", "path"),
+    "search": ("/topics/commits/search?find=Topic", "match"),
+    "settings": ("/topics/commits/settings?key=retention.ms", "retention.ms"),
+    "groups": ("/groups", "readers"),
+    "group": ("/groups/readers", "commits-0"),
+    "transactions": ("/transactions", "ransactions"),
+    "broker": ("/broker", "log.dir"),
 }
 
 
