@@ -88,7 +88,7 @@ def _as(content: bytes, kind: str, most: int, *, is_long: bool) -> str:
         decode_json(content)
         text = content.decode()
     else:
-        text = _diagnostic(_unpacked(content))
+        text = _diagnostic(_unpacked(content), most)
     return "".join(_indented(text, most, is_long=is_long))
 
 
@@ -144,23 +144,39 @@ def _unpacked(content: bytes) -> Any:
         raise InputError(str(error) or type(error).__name__) from error
 
 
-def _diagnostic(value: Any) -> str:
-    """Like JSON, with ``h'00ff'`` for bytes and keys of any kind."""
+def _diagnostic(value: Any, most: int) -> str:
+    """Like JSON, with ``h'00ff'`` for bytes and keys of any kind; not much more than ``most`` characters."""
+    text: list[str] = []
+    size = 0
     try:
-        return _text(value)
+        for piece in _pieces(value):
+            text.append(piece)
+            size += len(piece)
+            if size > most:
+                break
     except RecursionError:
         raise InputError("nested too deeply") from None
+    return "".join(text)
 
 
-def _text(value: Any) -> str:
+def _pieces(value: Any) -> Iterator[str]:
     if isinstance(value, _Map):
-        return "{" + ",".join([f"{_text(key)}:{_text(each)}" for key, each in value]) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_text, value)) + "]"
-    if isinstance(value, bytes):
-        return f"h'{value.hex()}'"
-    if isinstance(value, msgpack.ExtType):
-        return f"ext({value.code})h'{value.data.hex()}'"
-    if isinstance(value, msgpack.Timestamp):
-        return f"time({value.seconds}.{value.nanoseconds:09})"
-    return json.dumps(value, ensure_ascii=False)
+        for number, (key, each) in enumerate(value):
+            yield "," if number else "{"
+            yield from _pieces(key)
+            yield ":"
+            yield from _pieces(each)
+        yield "}" if value else "{}"
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield "," if number else "["
+            yield from _pieces(each)
+        yield "]" if value else "[]"
+    elif isinstance(value, bytes):
+        yield f"h'{value.hex()}'"
+    elif isinstance(value, msgpack.ExtType):
+        yield f"ext({value.code})h'{value.data.hex()}'"
+    elif isinstance(value, msgpack.Timestamp):
+        yield f"time({value.seconds}.{value.nanoseconds:09})"
+    else:
+        yield json.dumps(value, ensure_ascii=False)

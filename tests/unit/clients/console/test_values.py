@@ -2,9 +2,12 @@
 
 from html import escape
 from itertools import product
+from types import SimpleNamespace
 
 import msgpack
+import pytest
 
+from seglog_console import values
 from seglog_console.values import KINDS, PARSED_BYTES_MAX, shown
 from tests.support import each_case
 
@@ -77,3 +80,15 @@ def test_whatever_a_value_is_its_html_is_bounded_and_has_no_control_characters(c
         assert len(escape(found.text).encode()) <= 700
         assert all(character.isprintable() or character == "\n" for character in found.text)
         assert found.is_cut or len(content) < 2000
+
+
+def test_no_more_of_a_large_value_is_made_text_than_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def dumps(value: int, **_: object) -> str:
+        made.append(value)
+        return "1"
+
+    monkeypatch.setattr(values, "json", SimpleNamespace(dumps=dumps))
+    assert shown(b"\xdd\x00\x03\x00\x00" + b"\x01" * 0x30000, "auto", 600, is_long=False).kind == "msgpack"
+    assert len(made) < 1000
