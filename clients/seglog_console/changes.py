@@ -152,6 +152,8 @@ async def _run(view: View, words: Sequence[str], given: str = "") -> Outcome:
         return await view.console.commands.run(session.id, words, given.encode(), session.password)
     except BusyError as error:
         raise HTTPException(429, str(error), {"retry-after": "1"}) from error
+    except OSError as error:  # its words are too long for a process, or there can be no more processes
+        raise HTTPException(400, f"the command cannot be started: {error.strerror}; nothing was done") from error
 
 
 def _given(change: Change, fields: Fields, form: Mapping[str, str]) -> str:

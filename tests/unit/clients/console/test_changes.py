@@ -1,5 +1,7 @@
 """Changes: the command is shown, and that command runs."""
 
+import errno
+import os
 import shlex
 from typing import Any
 
@@ -13,7 +15,7 @@ from seglog.testing import Broker
 from seglog_console import changes
 from seglog_console.app import application
 from seglog_console.changes import Fields, Words
-from seglog_console.commands import options_of, shell_text
+from seglog_console.commands import Outcome, options_of, shell_text
 from seglog_console.console import Console
 from seglog_console.pages import BadInputError
 from seglog_protocol.errors import UnknownTopicError
@@ -125,3 +127,16 @@ def test_a_console_that_is_read_only_changes_nothing(server: Broker, commands: C
     context = console.templates._environment.from_string("").new_context({"read_only": True})
     assert changes.change_form(context, "topic-delete", "Delete it") == ""
     assert commands.ran == []
+
+
+def test_a_command_that_cannot_be_started_is_told(
+    visitor: Visitor, commands: CommandsHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def child(*_: object) -> Outcome:
+        raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
+
+    monkeypatch.setattr(commands, "child", child)
+    visitor.see("/topics")
+    visitor.send("/change/topic-create", topic="t")
+    assert "Argument list too long; nothing was done" in visitor.send("/change/topic-create")
+    assert visitor.status == 400
