@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.convertors import PathConvertor, register_url_convertor
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -35,10 +34,10 @@ from seglog_console import (
     transactions,
 )
 from seglog_console.console import Console
-from seglog_console.entrance import ForbiddenError, found
-from seglog_console.pages import BadInputError, page, status_of
+from seglog_console.entrance import found
+from seglog_console.pages import SHOWN, message_of, page, status_of
 from seglog_console.templating import Templates
-from seglog_protocol.errors import AuthenticationError, SeglogError
+from seglog_protocol.errors import AuthenticationError
 
 _DAY_SECONDS: Final = 24 * 3600
 
@@ -49,13 +48,12 @@ _DAY_SECONDS: Final = 24 * 3600
 async def _failed(request: Request, error: Exception) -> Response:
     """The page of an error: whose fault it is, and what now."""
     console: Console = request.app.state.console
-    status = error.status_code if isinstance(error, HTTPException) else status_of(error)
-    message = error.detail if isinstance(error, HTTPException) else getattr(error, "message", str(error))
     session = console.sessions.find(request.cookies.get(console.cookie, ""))
     if session is not None and isinstance(error, AuthenticationError):
         console.sessions.close(session)  # an account that is gone stays gone
         return found("/login")
-    shown = {"status": status, "message": message, "server": console.server, "version": console.version}
+    status = status_of(error)
+    shown = {"status": status, "message": message_of(error), "server": console.server, "version": console.version}
     return HTMLResponse(console.templates.whole("error.html", shown), status)
 
 
@@ -123,9 +121,7 @@ def application(console: Console) -> Starlette:
             Mount("/static", _Static(packages=[("seglog_console", "static")])),
         ],
         middleware=[Middleware(guard.Guard, hosts=console.hosts)],
-        exception_handlers=dict.fromkeys(
-            (SeglogError, BadInputError, ForbiddenError, HTTPException, ExceptionGroup), _failed
-        ),
+        exception_handlers=dict.fromkeys((*SHOWN, ClientDisconnect), _failed),
         lifespan=lifespan,
     )
     console.templates = Templates({"change": changes.change_form})

@@ -27,9 +27,9 @@ async def enter(console: Console, request: Request) -> Session | Response:
         if console.is_read_only and "user" in console.security:
             raise
         return found("/login") if "live" not in request.query_params else Response(status_code=401)
-    if console.has_token or request.method != "GET":
+    if console.has_token or request.method == "POST":
         return _no_entry(console)
-    return _with_cookie(console, found(str(request.url)), console.sessions.open(viewer, is_own_viewer=False))
+    return _with_cookie(console, request, found(str(request.url)), console.sessions.open(viewer, is_own_viewer=False))
 
 
 async def enter_by_token(request: Request) -> Response:
@@ -42,7 +42,7 @@ async def enter_by_token(request: Request) -> Response:
         viewer = await console.shared()
     except AuthenticationError:
         return found("/login")
-    return _with_cookie(console, found("/"), console.sessions.open(viewer, is_own_viewer=False))
+    return _with_cookie(console, request, found("/"), console.sessions.open(viewer, is_own_viewer=False))
 
 
 async def log_in(request: Request) -> Response:
@@ -58,7 +58,7 @@ async def log_in(request: Request) -> Response:
         except (SeglogError, ValueError) as error:
             problem = str(error)
         else:
-            return _with_cookie(console, found("/"), console.sessions.open(viewer, name, password))
+            return _with_cookie(console, request, found("/"), console.sessions.open(viewer, name, password))
     shown = {"problem": problem, "name": name, "server": console.server, "version": console.version}
     return HTMLResponse(console.templates.whole("login.html", shown), 401 if problem else 200)
 
@@ -88,7 +88,10 @@ def found(path: str) -> RedirectResponse:
     return RedirectResponse(path, 303)
 
 
-def _with_cookie(console: Console, response: Response, session: Session) -> Response:
+def _with_cookie(console: Console, request: Request, response: Response, session: Session) -> Response:
+    before = console.sessions.find(request.cookies.get(console.cookie, ""))
+    if before is not None:  # the browser forgets its cookie, so nobody else would forget the password
+        console.sessions.close(before)
     response.set_cookie(console.cookie, session.id, httponly=True, samesite="strict", secure=console.has_tls)
     return response
 

@@ -5,6 +5,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -52,7 +53,10 @@ class Guard:
         await self._app(scope, _bounded(receive), answer)
 
     def _problem(self, scope: Scope, headers: Headers) -> PlainTextResponse | None:
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        try:
+            host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        except ValueError:  # of brackets
+            host = ""
         if host not in self._hosts:
             return PlainTextResponse(
                 f"This console does not answer to the name {host!a}. If that is its own, start it with --host-name.\n",
@@ -61,7 +65,7 @@ class Guard:
         if scope["method"] in {"GET", "HEAD"}:
             return None
         url = HTTPConnection(scope).base_url
-        if headers.get("origin") != f"{url.scheme}://{url.netloc}":
+        if headers.get("origin") not in {f"{url.scheme}://{url.netloc}", f"https://{url.netloc}"}:  # behind a proxy
             return PlainTextResponse("This form did not come from a page of this console: nothing was done.\n", 403)
         if int(headers.get("content-length") or 0) > BODY_BYTES_MAX:
             return PlainTextResponse(f"A form has at most {BODY_BYTES_MAX:,} bytes: nothing was done.\n", 413)
@@ -69,13 +73,15 @@ class Guard:
 
 
 def _bounded(receive: Receive) -> Callable[[], Awaitable[Message]]:
-    """``receive`` that ends what is sent without a length behind BODY_BYTES_MAX, as if the browser had left."""
+    """``receive`` that refuses, behind BODY_BYTES_MAX, what is sent without a length."""
     left = BODY_BYTES_MAX
 
     async def receive_some() -> Message:
         nonlocal left
         message = await receive()
         left -= len(message.get("body", b""))
-        return message if left >= 0 else {"type": "http.disconnect"}
+        if left < 0:
+            raise HTTPException(413, f"a form has at most {BODY_BYTES_MAX:,} bytes: nothing was done")
+        return message
 
     return receive_some

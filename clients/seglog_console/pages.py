@@ -11,6 +11,7 @@ from datetime import UTC, tzinfo
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
@@ -41,6 +42,10 @@ _UNKNOWN: Final = (
 
 class BadInputError(Exception):
     """An address or a form that asks for what there cannot be; the message says what there can."""
+
+
+SHOWN: Final = (errors.SeglogError, BadInputError, ForbiddenError, HTTPException, ExceptionGroup)
+"""Errors that pages and streams tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +164,15 @@ def _stream(view: View, name: str, context: Context, interval: float) -> Respons
     async def events() -> AsyncIterator[str]:
         shown, silent = "", 0.0
         try:
-            while True:
+            while view.session.is_open:
                 try:
                     html = view.console.templates.live(name, common(view) | await context(view))
                     event = f"data: {json.dumps(html)}\n\n"
-                except errors.SeglogError as error:
-                    event = f"event: trouble\ndata: {json.dumps(printable(error.message))}\n\n"
+                except errors.AuthenticationError:
+                    view.console.sessions.close(view.session)  # the next request of the browser leads to the login
+                    return
+                except SHOWN as error:
+                    event = f"event: trouble\ndata: {json.dumps(printable(message_of(error)))}\n\n"
                 silent += interval
                 if event != shown or silent >= PING_SECONDS:
                     yield event if event != shown else ": still\n\n"
@@ -180,8 +188,15 @@ def _stream(view: View, name: str, context: Context, interval: float) -> Respons
     return StreamingResponse(events(), media_type="text/event-stream")
 
 
+def message_of(error: Exception) -> str:
+    """The sentence of an error."""
+    return error.detail if isinstance(error, HTTPException) else getattr(error, "message", str(error))
+
+
 def status_of(error: Exception) -> int:
     """The status that says whose fault it is."""
+    if isinstance(error, HTTPException):
+        return error.status_code
     if isinstance(error, BadInputError):
         return 400
     if isinstance(error, errors.AuthorizationError | ForbiddenError):

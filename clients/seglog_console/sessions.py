@@ -29,6 +29,9 @@ class Session:
     password: str = field(default="", repr=False)
     is_own_viewer: bool = True
     """Whether the viewer ends with the session; the console's own does not."""
+    is_open: bool = True
+    came_back: bool = False
+    """Whether a request has brought its cookie: pages of others can have sessions opened, and never bring one."""
     streams: int = 0
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """The outcome of the last change, by the page that has still to show it."""
@@ -52,7 +55,7 @@ class Sessions:
     def open(self, viewer: Viewer, account: str = "", password: str = "", *, is_own_viewer: bool = True) -> Session:
         """A new browser."""
         while len(self._open) >= SESSIONS_MAX:
-            self.close(min(self._open.values(), key=lambda session: session.seen))
+            self.close(min(self._open.values(), key=lambda session: (session.came_back, session.seen)))
         session = Session(
             secrets.token_urlsafe(32),
             secrets.token_urlsafe(32),
@@ -73,13 +76,13 @@ class Sessions:
                 self.close(each)
         session = self._open.get(cookie)
         if session is not None:
-            session.seen = now
+            session.seen, session.came_back = now, True
         return session
 
     def close(self, session: Session) -> None:
         """Forget a browser and its password."""
         self._open.pop(session.id, None)
-        session.password = ""
+        session.password, session.is_open = "", False
         if session.is_own_viewer:
             session.viewer.close()
 

@@ -51,4 +51,5 @@ class Templates:
     def live(self, name: str, shown: Mapping[str, Any]) -> str:
         """The block ``live``, which changes."""
         template = self._environment.get_template(name)
-        return "".join(template.blocks["live"](template.new_context(dict(shown))))
+        block = template.blocks.get("live")  # not every page has one
+        return "" if block is None else "".join(block(template.new_context(dict(shown))))

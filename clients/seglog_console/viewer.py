@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from seglog.asyncio import Client
@@ -29,6 +30,21 @@ class _Answer:
         self.asking = asyncio.Lock()
         self.due = 0.0
         self.value: Any = None
+        self.failed_at = 0.0
+        self.error: SeglogError | None = None
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        """A turn to ask. Who has waited for a turn that failed shares its error: nobody waits for two."""
+        came = time.monotonic()
+        async with self.asking:
+            if self.error is not None and self.failed_at > came:
+                raise self.error
+            try:
+                yield
+            except SeglogError as error:
+                self.error, self.failed_at = error, time.monotonic()
+                raise
 
 
 class Viewer:
@@ -37,7 +53,7 @@ class Viewer:
     def __init__(self, client: Client, ended: asyncio.Event) -> None:
         self.client = client
         self._ended = ended
-        self._asking = asyncio.Lock()
+        self._samples = _Answer()
         self._now: Reading | None = None
         self._before: Reading | None = None
         self._due = 0.0
@@ -56,7 +72,7 @@ class Viewer:
                     if not ready.done():
                         ready.set_result(client)
                     await ended.wait()
-            except SeglogError as error:
+            except Exception as error:  # noqa: BLE001 - it is whose browser this is for; the group is that of all
                 if not ready.done():
                     ready.set_exception(error)
 
@@ -79,7 +95,7 @@ class Viewer:
 
     async def numbers(self, names: Sequence[str]) -> tuple[Reading, Numbers]:
         """The newest reading, of these families at least, and what it says beside the one before."""
-        async with self._asking:
+        async with self._samples.turn():
             began = time.monotonic()
             is_known = self._names.keys() >= set(names)
             if self._now is None or began >= self._due or not is_known:
@@ -107,7 +123,7 @@ class Viewer:
         self._answers[question] = answer
         while len(self._answers) > KEPT_MAX:
             del self._answers[next(iter(self._answers))]
-        async with answer.asking:
+        async with answer.turn():
             if (began := time.monotonic()) >= answer.due:
                 answer.value = await ask()
                 answer.due = began + max(seconds, (time.monotonic() - began) / SHARE)

@@ -38,7 +38,8 @@ function follow() {
     });
     stream.onerror = () => {
       trouble.hidden = false;
-      trouble.textContent = "What is above is old: the console does not answer. It is asked again and again.";
+      const now = stream.readyState === EventSource.CLOSED ? "Load the page again." : "It is asked again and again.";
+      trouble.textContent = `What is above is old: the console does not answer. ${now}`;
     };
   }
 }

@@ -170,5 +170,5 @@ def streamed(server: Broker, path: str, query: str = "live") -> str:
             await app(kind | place | {"headers": headers, "server": ("localhost", 80)}, receive, send)
 
     asyncio.run(look())
-    fragment: str = json.loads(sent[1].decode().removeprefix("data: "))
+    fragment: str = json.loads(sent[1].decode().partition("data: ")[2])
     return fragment

@@ -9,6 +9,10 @@ from starlette.testclient import TestClient
 from seglog.testing import Broker
 from seglog_console.app import application
 from seglog_console.console import Console
+from seglog_console.guard import BODY_BYTES_MAX
+from seglog_console.sessions import SESSIONS_MAX, Sessions
+from seglog_console.viewer import Viewer
+from tests.support import each_case
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,12 @@ def test_without_a_token_whoever_comes_is_let_in(server: Broker) -> None:
 
 @pytest.mark.parametrize(
     ("headers", "status"),
-    [({"host": "evil.example"}, 421), ({"host": "localhost.evil.example:9180"}, 421), ({"host": "[::1]:9180"}, 401)],
+    [
+        ({"host": "evil.example"}, 421),
+        ({"host": "localhost.evil.example:9180"}, 421),
+        ({"host": "[::1]:9180"}, 401),
+        ({"host": "["}, 421),
+    ],
 )
 def test_it_answers_to_its_own_names(server: Broker, headers: dict[str, str], status: int) -> None:
     with browser_of(Console(server.address)) as browser:
@@ -81,6 +90,45 @@ def test_a_browser_logs_in_with_its_own_account(secured: Broker) -> None:
         csrf = session.csrf
         browser.post("/logout", headers={"origin": "http://localhost"}, data={"csrf": csrf})
         assert browser.get("/").url.path == "/login"
+
+
+@each_case("form", [{}, {"account": "ann"}, {"account": "a\0", "password": "\0"}])
+def test_a_login_that_cannot_be_tried_is_told_and_leaves_other_browsers_alone(
+    secured: Broker, form: dict[str, str]
+) -> None:
+    with browser_of(Console(secured.address)) as browser:
+        assert browser.post("/login", headers={"origin": "http://localhost"}, data=form).status_code == 401
+        whole = {"account": "ann", "password": "secret of ann"}
+        assert "as ann" in browser.post("/login", headers={"origin": "http://localhost"}, data=whole).text
+
+
+def test_a_form_comes_through_a_proxy_that_has_the_certificate(browser: TestClient) -> None:
+    answer = browser.post("/logout", headers={"origin": "https://localhost"}, data={})
+    assert "form is not of this browser" in answer.text  # which the guard has let through
+
+
+def test_a_form_without_a_length_has_an_end(browser: TestClient) -> None:
+    kind = {"origin": "http://localhost", "content-type": "application/x-www-form-urlencoded"}
+    answer = browser.post("/logout", headers=kind, content=iter([b"x" * BODY_BYTES_MAX, b"x"]))
+    assert answer.status_code == 413
+
+
+def test_a_browser_that_enters_anew_has_left(secured: Broker) -> None:
+    console = Console(secured.address)
+    with browser_of(console) as browser:
+        for _ in range(2):
+            form = {"account": "ann", "password": "secret of ann"}
+            browser.post("/login", headers={"origin": "http://localhost"}, data=form)
+        assert len(console.sessions._open) == 1
+
+
+def test_sessions_that_no_cookie_came_back_for_make_room_first() -> None:
+    sessions = Sessions()
+    first = sessions.open(Viewer.__new__(Viewer), is_own_viewer=False)
+    assert sessions.find(first.id) is first
+    others = [sessions.open(first.viewer, is_own_viewer=False) for _ in range(SESSIONS_MAX)]
+    assert first.is_open
+    assert not others[0].is_open
 
 
 def test_a_console_that_is_read_only_may_have_an_account_of_its_own(secured: Broker) -> None:
