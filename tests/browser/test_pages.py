@@ -4,7 +4,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from tests.browser.conftest import SECONDS, Running
+from tests.browser.conftest import SECONDS, Running, Scheme
 
 pytestmark = pytest.mark.timeout(180)  # a browser that hangs
 
@@ -29,7 +29,7 @@ PAGES = (
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", PAGES)
-def test_axe_finds_nothing(chromium: Browser, shown: Running, path: str, scheme: str) -> None:
+def test_axe_finds_nothing(chromium: Browser, shown: Running, path: str, scheme: Scheme) -> None:
     with chromium.new_context(color_scheme=scheme) as context:
         page = context.new_page()
         page.goto(shown.address + path, timeout=SECONDS)

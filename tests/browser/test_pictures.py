@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 import seglog
-from tests.browser.conftest import SECONDS, Running, console
+from tests.browser.conftest import SECONDS, Running, Scheme, console
 from tests.processes import PATIENCE_SECONDS, daemon
 
 pytestmark = pytest.mark.timeout(180)  # a browser that hangs
@@ -50,13 +50,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["light", "dark"])
-def scheme(request: pytest.FixtureRequest) -> str:
+def scheme(request: pytest.FixtureRequest) -> Scheme:
     """A preference of the person."""
-    return str(request.param)
+    chosen: Scheme = request.param
+    return chosen
 
 
 @pytest.fixture
-def window(chromium: Browser, scheme: str) -> Iterator[Page]:
+def window(chromium: Browser, scheme: Scheme) -> Iterator[Page]:
     """A window for pictures."""
     with chromium.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 800}) as context:
         context.set_default_timeout(SECONDS)
@@ -64,7 +65,7 @@ def window(chromium: Browser, scheme: str) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_has_its_picture(window: Page, shown: Running, name: str, scheme: str, folder: Path) -> None:
+def test_a_page_has_its_picture(window: Page, shown: Running, name: str, scheme: Scheme, folder: Path) -> None:
     path, expected = PAGES[name]
     window.goto(shown.address + path)
     assert expected in window.locator("main").inner_text()
@@ -72,7 +73,7 @@ def test_a_page_has_its_picture(window: Page, shown: Running, name: str, scheme:
 
 
 def test_a_topic_that_runs_shows_how_long_its_records_are_kept(
-    window: Page, tmp_path: Path, scheme: str, folder: Path
+    window: Page, tmp_path: Path, scheme: Scheme, folder: Path
 ) -> None:
     """Ten seconds of retention, seven of a segment, five between checks, one until the files are gone."""
     often = ("--set", "log.retention.check.interval.ms=5000", "--set", "log.initial.task.delay.ms=1000")

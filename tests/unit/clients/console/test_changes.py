@@ -22,7 +22,7 @@ from seglog_protocol.errors import UnknownTopicError
 from tests.unit.clients.console.conftest import CommandsHere, Visitor
 
 
-def sent_by(visitor: Visitor, name: str, **fields: str) -> str:
+def sent_by(visitor: Visitor, name: str, **fields: Any) -> str:
     """The page that comes of a form of a page; that page has it by the function of templates."""
     visitor.see("/")
     templates = visitor.browser.app.state.console.templates  # type: ignore[attr-defined]
