@@ -6,7 +6,7 @@ The page that confirms and the run make the command of the same fields, by the s
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from jinja2 import pass_context
 from jinja2.runtime import Context, Macro
@@ -129,7 +129,7 @@ def changing(changes: Mapping[str, Change]) -> Endpoint:
         words = [*front, *change.words(fields).argv]
         if _CONFIRMED in form:
             outcome = await _run(view, words, _given(change, fields, form))
-            session.outcomes = {urlsplit(back).path: outcome}
+            session.outcomes = {quote(unquote(urlsplit(back).path)): outcome}
             session.viewer.renew()
             return found(back)
         look = None if change.look is None else await _run(view, [*front, *change.look(fields).argv])

@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -29,7 +30,8 @@ async def enter(console: Console, request: Request) -> Session | Response:
         return found("/login") if "live" not in request.query_params else Response(status_code=401)
     if console.has_token or request.method == "POST":
         return _no_entry(console)
-    return _with_cookie(console, request, found(str(request.url)), console.sessions.open(viewer, is_own_viewer=False))
+    here = found(f"{path_of(request)}?{request.url.query}".rstrip("?"))
+    return _with_cookie(console, request, here, console.sessions.open(viewer, is_own_viewer=False))
 
 
 async def enter_by_token(request: Request) -> Response:
@@ -81,6 +83,11 @@ async def checked(request: Request, session: Session) -> Mapping[str, str]:
     if not hmac.compare_digest(form.pop("csrf", "").encode(), session.csrf.encode()):
         raise ForbiddenError("this form is not of this browser's session: load the page again, and send it from there")
     return form
+
+
+def path_of(request: Request) -> str:
+    """The address up to ``?``, quoted: names may have any characters, also ``%`` and line ends."""
+    return quote(request.scope["path"])
 
 
 def found(path: str) -> RedirectResponse:

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from seglog.asyncio import Client
 from seglog.core.moments import format_time
 from seglog_console.console import Console
-from seglog_console.entrance import ForbiddenError, enter
+from seglog_console.entrance import ForbiddenError, enter, path_of
 from seglog_console.sessions import STREAMS_MAX, Session
 from seglog_protocol import errors
 from seglog_protocol.texts import printable
@@ -100,7 +100,7 @@ def part_of(view: View, rows: Sequence[Any], name: str = "page", size: int = ROW
 
     def address(other: int) -> str:
         query = {key: value for key, value in view.request.query_params.items() if key not in {"live", name}}
-        return f"{view.request.url.path}?{urlencode({**query, name: other})}"
+        return f"{path_of(view.request)}?{urlencode({**query, name: other})}"
 
     before = address(number - 1) if number else ""
     behind = address(number + 1) if (number + 1) * size < len(rows) else ""
@@ -137,7 +137,7 @@ def page(name: str, context: Context, *, interval: float = INTERVAL_SECONDS) -> 
 
 def answer(view: View, name: str, shown: dict[str, Any], status: int = 200) -> HTMLResponse:
     """A page that is shown once, with what came of the change before it."""
-    shown = common(view) | {"outcome": view.session.outcomes.pop(view.request.url.path, None)} | shown
+    shown = common(view) | {"outcome": view.session.outcomes.pop(path_of(view.request), None)} | shown
     return HTMLResponse(view.console.templates.whole(name, shown), status)
 
 
@@ -145,7 +145,7 @@ def common(view: View) -> dict[str, Any]:
     """The names that each template may use."""
     return {
         "request": view.request,
-        "path": view.request.url.path,
+        "path": path_of(view.request),
         "query": view.request.query_params,
         "csrf": view.session.csrf,
         "account": view.session.account,

@@ -59,6 +59,9 @@ def test_a_name_of_any_kind_is_text_in_pages_and_stays_itself_in_forms(
     assert r"<b>/? &" in page
     visitor.send("/change/group-reset", to="latest", topics="")
     assert commands.ran[-1][2:] == ["group", "reset", "<b>/?\n&", "--to", "latest", "--all-topics"]
+    page = visitor.send("/change/group-reset")
+    assert "ended well" in page
+    assert r"<b>/? & Empty" in page
 
 
 def test_a_group_is_reset_behind_a_dry_run_and_deleted(
