@@ -98,7 +98,6 @@ def application(console: Console) -> Starlette:
             Route("/queues/{group:name}", page("queue.html", queues.context)),
             Route("/topics/{topic}/settings", page("settings.html", settings.context)),
             Route("/transactions", page("transactions.html", transactions.context)),
-            Route("/transactions/{id:name}", page("transaction.html", transactions.one_context)),
             Route("/broker", page("broker.html", broker.context, interval=broker.INTERVAL_SECONDS)),
             Route("/access", page("access.html", access.context)),
             Route("/enter", entrance.enter_by_token),

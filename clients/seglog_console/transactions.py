@@ -1,11 +1,11 @@
 """Transactions: those that hang or are held up first, each with its way out, then those that are open."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 from seglog.core.errors import duration_of
-from seglog.core.transaction_admin import OPEN, describe_transaction, list_transactions
+from seglog.core.transaction_admin import OPEN, list_transactions
 from seglog_console.changes import Change, Fields, Words
 from seglog_console.pages import View, part_of, unless_refused
 from seglog_protocol.messages import TransactionDescription
@@ -44,21 +44,6 @@ def age_of(each: TransactionDescription, now_ms: int) -> str:
     if each.started_ms is None or each.state.startswith("Complete"):
         return "-"
     return duration_of(max(0, now_ms - each.started_ms))
-
-
-async def one_context(view: View) -> dict[str, Any]:
-    """One transactional id, with the partitions of its transaction."""
-    name = view.request.path_params["id"]
-    each, now_ms = await view.session.viewer.shared(
-        ("transaction", name), lambda: view.client.converse(describe_transaction(name))
-    )
-    return {"each": each, "age": age_of(each, now_ms), "open": OPEN, "places": list(_places(each))}
-
-
-def _places(each: TransactionDescription) -> Iterator[tuple[str, int]]:
-    for topic in each.partitions or ():
-        for partition in topic.partitions:
-            yield topic.topic, partition
 
 
 def _abort_hanging(fields: Fields) -> Words:

@@ -1,8 +1,7 @@
 """Pictures as SVG: documents, and elements of pages. Readable on light and on dark, without scripts or fonts."""
 
 import textwrap
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
@@ -22,8 +21,6 @@ _THIN: Final = 4
 _SHORTEST: Final = 3
 _GAP: Final = 2 * _CHARACTER
 _TICK: Final = 90
-_WIDTH: Final = 1190
-"""Room on a page, on a screen that is 1,280 px wide."""
 
 _LINES: Final = frozenset({Kind.KEPT, Kind.KEPT_FOR_EVER, Kind.FILE, Kind.RANGE})
 """Spans that are thin."""
@@ -77,29 +74,11 @@ def svg_of(pictures: Sequence[Picture]) -> str:
 
 
 def element_of(picture: Picture) -> str:
-    """An element of a page that uses ``picture_style``: a picture in its own size, without title and facts.
-
-    Details that are spare are left out, where it would be wider than most screens.
-    """
-    if len(picture.strips) == 1:
-        [strip] = picture.strips
-        for count in range(1, len(strip.spare) + 1):
-            if _Places.of(picture).width > _WIDTH:
-                picture = _without(picture, strip, strip.spare[:count])
+    """An element of a page that uses ``picture_style``: a picture in its own size, without title and facts."""
     place = _Places.of(picture)
     drawing = _Drawing(max(_SCALE, place.width))
     drawing.picture(picture, place)
     return drawing.element(picture)
-
-
-def _without(picture: Picture, strip: Strip, dropped: Container[int]) -> Picture:
-    """The picture whose only strip is ``strip``, without details of these numbers."""
-
-    def kept(cells: Sequence[str]) -> tuple[str, ...]:
-        return tuple(cell for number, cell in enumerate(cells) if number not in dropped)
-
-    rows = tuple(replace(row, details=kept(row.details)) for row in strip.rows)
-    return replace(picture, strips=(replace(strip, rows=rows, detail_titles=kept(strip.detail_titles)),))
 
 
 def picture_style() -> str:
