@@ -1,12 +1,13 @@
 """A seek drawn step by step: how a fetch finds an offset or a time, by the seek that the broker made for the page."""
 
-import shlex
 import time
 from typing import Any, Final
 
 from seglog.cli.pictures.explained import seek_picture
 from seglog.core.moments import AtOffset, Edge, Moment, parse_moment
+from seglog_console.commands import shell_text
 from seglog_console.pages import BadInputError, View
+from seglog_console.records import front_of
 from seglog_console.topic import address_of, drawn
 
 EXAMPLES: Final = "an offset (1200), a relative time (-1h), yesterday, or ISO 8601 (2019-01-01, 2019-01-01T10:00Z)"
@@ -23,8 +24,8 @@ async def context(view: View) -> dict[str, Any]:
         moment = _moment(view, at)
         reply = await view.client.explain.seek(topic, number, moment)
         picture = drawn(seek_picture(reply, moment, view.zone))
-        option = f"--offset {moment.offset}" if isinstance(moment, AtOffset) else f"--timestamp @{moment.timestamp}"
-        command = f"seglog explain seek {shlex.quote(topic)} {number} {option} --picture"
+        option = f"--offset={moment.offset}" if isinstance(moment, AtOffset) else f"--timestamp=@{moment.timestamp}"
+        command = shell_text([*front_of(view), "explain", "seek", topic, str(number), option, "--picture"])
     return {
         "topic": topic,
         "number": number,

@@ -14,6 +14,8 @@ READING_SECONDS: Final = 2.0
 """Time between two readings, however many pages ask."""
 SHARE: Final = 0.05
 """The most of the time that the broker is asked in: with very many partitions it is asked less often."""
+PAUSE_MAX_SECONDS: Final = 10.0
+"""The longest time between two questions: an answer that a restart has held up says nothing about the next one."""
 AT_ONCE: Final = 4
 """Requests of one page under way together."""
 KEPT_MAX: Final = 200
@@ -106,7 +108,7 @@ class Viewer:
                     reading = reading._replace(hello=await self.client.ping())
                 self._before, self._now = (self._now if is_known else None), reading
                 took = reading.at - began
-                self._due = began + max(READING_SECONDS, took / SHARE)
+                self._due = began + pause_after(took, READING_SECONDS)
             return self._now, Numbers(self._now, self._before)
 
     async def shared(
@@ -126,9 +128,14 @@ class Viewer:
         async with answer.turn():
             if (began := time.monotonic()) >= answer.due:
                 answer.value = await ask()
-                answer.due = began + max(seconds, (time.monotonic() - began) / SHARE)
+                answer.due = began + pause_after(time.monotonic() - began, seconds)
             value: T = answer.value
             return value
+
+
+def pause_after(took: float, least: float) -> float:
+    """Seconds from a question, which took so long, to the next one: at least ``least``."""
+    return max(least, min(took / SHARE, PAUSE_MAX_SECONDS))
 
 
 async def several(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:

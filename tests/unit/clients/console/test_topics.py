@@ -16,7 +16,7 @@ from seglog.testing import Broker
 from seglog_console import segment, topics
 from seglog_console.app import application
 from seglog_console.console import Console
-from seglog_console.viewer import KEPT_MAX, Viewer
+from seglog_console.viewer import KEPT_MAX, Viewer, pause_after
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import ConfigValue
 from tests.unit.clients.console.conftest import text_of
@@ -172,6 +172,11 @@ def test_pages_share_what_they_ask_for_and_ask_again_when_it_is_old() -> None:
     assert asyncio.run(ask_twice()) == [[1, 1, 1], 3, KEPT_MAX, ["another"]]
 
 
+def test_what_takes_long_is_asked_less_often_and_a_restart_holds_up_no_later_answer() -> None:
+    assert [pause_after(took, 2.0) for took in (0.01, 0.25, 60.0)] == [2.0, 5.0, 10.0]
+    assert pause_after(60.0, 3600.0) == 3600.0
+
+
 # --- One segment ------------------------------------------------------------------------------------------------------
 
 
@@ -230,7 +235,7 @@ def test_a_seek_is_drawn_step_by_step_with_the_equal_command(browser: TestClient
     words = text_of(look(browser, "/topics/commits/0/seek?at=123"))
     assert "at or below offset 123" in words
     assert re.search(r"The batch has offsets \d+ to \d+", words)
-    assert "seglog explain seek commits 0 --offset 123 --picture" in words
+    assert re.search(r"seglog --server [\d.:]+ explain seek commits 0 --offset=123 --picture", words)
     by_time = text_of(look(browser, "/topics/commits/0/seek?at=-30m"))
     assert ".timeindex" in by_time
-    assert re.search(r"seglog explain seek commits 0 --timestamp @\d+ --picture", by_time)
+    assert re.search(r"explain seek commits 0 --timestamp=@\d+ --picture", by_time)
