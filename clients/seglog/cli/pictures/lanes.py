@@ -53,8 +53,9 @@ def lanes_picture(
     retention = next((limit for lane in drawn if (limit := _limit(lane.log, "retention.ms")) is not None), None)
     frontier = None if retention is None else max(0, now - retention)
     lives = [life for lane in drawn for life in (*lane.older, *lane.lives)]
+    spans = [(life.first, life.newest) for life in lives if life.first and life.newest]
     times = [time for life in lives for time in (life.first, life.newest) if time]
-    scale = TimeScale(times if frontier is None else [*times, frontier], now=now, zone=zone)
+    scale = TimeScale(times if frontier is None else [*times, frontier], now=now, zone=zone, spans=spans)
     letters = _letters(groups, min(READERS_MAX, _PINS_MAX // max(1, len(lanes))))
     largest = max((life.segment.size for lane in drawn for life in lane.lives), default=0)
     rows = [_row(lane, scale, largest, letters, groups, link) for lane in drawn]

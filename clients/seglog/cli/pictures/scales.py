@@ -45,13 +45,18 @@ class _Piece(NamedTuple):
 class TimeScale:
     """Epoch ms, linear but for its breaks."""
 
-    def __init__(self, times: Iterable[int], *, now: int, zone: tzinfo | None) -> None:
-        """The scale holds all of ``times`` and ``now``; ``zone`` None is the machine's own."""
+    def __init__(
+        self, times: Iterable[int], *, now: int, zone: tzinfo | None, spans: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        """The scale holds all of ``times`` and ``now``; ``zone`` None is the machine's own.
+
+        In ``spans``, from a time to another, something happens all the time: there are no breaks in them.
+        """
         points = sorted({*times, now})
         if len(points) == 1:
             points = [now - _SECOND, now + _SECOND]
         self._now, self._zone = now, zone
-        self._pieces = list(_pieces(points))
+        self._pieces = list(_pieces(points, list(spans)))
         self.breaks = [(piece.left + piece.right) / 2 for piece in self._pieces if piece.is_break]
         """Places at which more was left out than the room shows: the middle of each break."""
 
@@ -86,12 +91,12 @@ class TimeScale:
                 yield moment, f"{local:%m-%d} {text}" if is_other_day and ":" in text else text
 
 
-def _pieces(points: Sequence[int]) -> Iterator[_Piece]:
+def _pieces(points: Sequence[int], spans: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
     """The pieces between times, side by side."""
     gaps = sorted(((last - first, first) for first, last in pairwise(points)), reverse=True)
     rest, broken = points[-1] - points[0], set()
     for size, first in gaps[: min(_BREAKS_MAX, len(gaps) - 1)]:
-        if size <= rest * _BREAK_FROM:
+        if size <= rest * _BREAK_FROM or any(begin <= first and first + size <= end for begin, end in spans):
             break
         broken.add(first)
         rest -= size

@@ -69,6 +69,13 @@ def test_the_frontier_is_where_retention_reaches_to() -> None:
     assert [span.first > 0 for span in first_row(drawn(later)).spans] == [True] * 3
 
 
+def test_time_is_left_out_between_records_and_never_within_a_segment() -> None:
+    long = ExplainedSegment(0, 9, 1000, "active", "", first_timestamp=NOW - 40 * MINUTE, largest_timestamp=NOW)
+    late = ExplainedSegment(0, 9, 1000, "active", "", first_timestamp=NOW - 39 * MINUTE, largest_timestamp=NOW - 1)
+    scale = drawn(*(PartitionExplanation(CHAIN.partition, [each]) for each in (long, late))).strips[0].scale
+    assert scale.place(NOW - 20 * MINUTE) == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize(("limit", "place"), [(3072 + 16_384, 0.0), (3072 + 8192, 0.5), (3072, 1.0), (60_000, None)])
 def test_a_limit_of_bytes_is_marked_in_the_segment_where_it_is_reached(limit: int, place: float | None) -> None:
     sized = {"config": {"retention.bytes": {"value": str(limit), "origin": "topic"}}}
