@@ -58,7 +58,7 @@ async def log_in(request: Request) -> Response:
             async with console.logins:
                 viewer = await Viewer.opened(console.tasks, lambda: console.client(user=name, password=password))
         except (SeglogError, ValueError) as error:
-            problem = str(error)
+            problem = f"The broker has not let {name!r} in with this password: {error}"
         else:
             return _with_cookie(console, request, found("/"), console.sessions.open(viewer, name, password))
     shown = {"problem": problem, "name": name, "server": console.server, "version": console.version}

@@ -43,7 +43,7 @@ def offsets(page: str) -> list[str]:
 
 def link(page: str, name: str) -> str:
     """The address behind the link ``name``."""
-    found = re.search(rf'<a href="([^"]*)"[^>]*>{name}</a>', page)
+    found = re.search(rf'<a href="([^"]*)"[^>]*>(?:← )?{name}(?: →)?</a>', page)
     assert found is not None, f"no link {name}"
     return found[1].replace("&amp;", "&")
 
