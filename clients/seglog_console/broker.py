@@ -19,8 +19,7 @@ async def context(view: View) -> dict[str, Any]:
     checks = [] if told is None else sorted(told_checks(told), key=lambda check: -list(Verdict).index(check.verdict))
     described = None if told is None else told.described
     config = {} if described is None else described.config
-    own = [(key, entry) for key, entry in sorted(config.items()) if entry.origin != "default"]
-    rest = [(key, entry) for key, entry in sorted(config.items()) if entry.origin == "default"]
+    entries = sorted(config.items(), key=lambda item: (item[1].origin == "default", item[0]))
     return {
         "refusals": [refusal] if refusal else [],
         "problems": [(f"{c.name}: {c.found}", c.remedy, "") for c in checks if c.verdict is Verdict.PROBLEM],
@@ -28,8 +27,7 @@ async def context(view: View) -> dict[str, Any]:
         "checks": [check for check in checks if check.verdict in {Verdict.OK, Verdict.UNKNOWN}],
         "described": described,
         "machine": [] if described is None else _machine(described),
-        "own": own,
-        "defaults": part_of(view, rest, "defaults"),
+        "entries": part_of(view, entries, "keys"),
         "reading": with_reading,
     }
 

@@ -13,13 +13,12 @@ from seglog.core.share_groups import list_share_groups
 from seglog.groups import GroupDescription, GroupOffset
 from seglog_console.changes import Change, Fields, Words, each
 from seglog_console.overview import FAMILIES
-from seglog_console.pages import ROWS, View, part_of, unless_refused
+from seglog_console.pages import ROWS, View, before, part_of, unless_refused
 from seglog_protocol import messages
 
 SOON_SECONDS: Final = 3600.0
 """Where records that a group has not read are lost so soon, that is a problem."""
 _PROBLEMS_MAX: Final = 10
-_LAST: Final = "\U0010ffff"
 
 Problem = tuple[str, str, str]
 """A sentence, what to do, and the page for that."""
@@ -33,7 +32,7 @@ def address_of(group: str, kind: str = "groups") -> str:
 async def context(view: View) -> dict[str, Any]:
     """A page of groups by name, after ``after``, whose names begin with ``q``; a page of queues."""
     prefix, after = view.text("q"), view.text("after")
-    begin = max(after, _before(prefix)) or None
+    begin = max(after, before(prefix)) or None
     shared, converse = view.session.viewer.shared, view.client.converse
     reply = await shared(("groups", begin), lambda: converse(_listed(begin)))
     found = [group for group in reply.groups if group.group.startswith(prefix)]
@@ -60,11 +59,6 @@ def _listed(after: str | None) -> Conversation[messages.ListGroupsReply]:
 async def _rows(view: View) -> dict[str, GroupRow]:
     _, numbers = await view.session.viewer.numbers(FAMILIES)
     return {row.name: row for row in group_rows(numbers)}
-
-
-def _before(prefix: str) -> str:
-    """A text behind which those with the prefix come next."""
-    return f"{prefix[:-1]}{chr(ord(prefix[-1]) - 1)}{_LAST}" if prefix.isprintable() and prefix else ""
 
 
 def _nearest_losses(rows: dict[str, GroupRow]) -> Iterator[Problem]:
@@ -139,12 +133,6 @@ def _reset(fields: Fields, *execute: str) -> Words:
     return Words("group reset", [fields["group"]], ["--to", fields["to"], *topics, *fields.zone, *execute])
 
 
-def _forget(fields: Fields) -> Words:
-    return Words(
-        "group delete", [fields["group"]], [*each("--topic", fields.words("topics") or [fields["topics"]]), "--yes"]
-    )
-
-
 CHANGES: Final = (
     Change(
         "group-reset",
@@ -160,12 +148,5 @@ CHANGES: Final = (
         ("group",),
         lambda fields: Words("group delete", [fields["group"]], ["--yes"]),
         warning="What it has committed is deleted forever: it begins anew when somebody joins it.",
-    ),
-    Change(
-        "group-forget",
-        "Delete offsets of a group",
-        ("group", "topics"),
-        _forget,
-        warning="What it has committed for these topics is deleted forever.",
     ),
 )

@@ -107,6 +107,11 @@ def part_of(view: View, rows: Sequence[Any], name: str = "page", size: int = ROW
     return Part(rows[number * size :][:size], number * size, len(rows), before, behind)
 
 
+def before(prefix: str) -> str:
+    """A text behind which the names with this beginning come next."""
+    return f"{prefix[:-1]}{chr(ord(prefix[-1]) - 1)}\U0010ffff" if prefix.isprintable() and prefix else ""
+
+
 async def unless_refused(asked: Awaitable[T], otherwise: T) -> tuple[T, str]:
     """The broker's answer, or ``otherwise`` and the sentence by which it refuses this account that part of a page."""
     try:

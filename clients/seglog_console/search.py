@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -24,7 +25,6 @@ STEP_BYTES: Final = 32 << 20
 """About the bytes of records, uncompressed, that one step looks through."""
 MATCHES_MAX: Final = 50
 """Of one step."""
-PLACES: Final = ("anywhere", "value", "key", "headers")
 _FETCH_BYTES: Final = 4 << 20
 _PARTITIONS_AT_ONCE: Final = 1_000
 """Of which the ends are asked in one request."""
@@ -33,10 +33,9 @@ Ranges = dict[int, tuple[int, int]]
 
 
 class Search(NamedTuple):
-    """The bytes that are searched, in what of a record (one of PLACES), from ``begin`` to ``end`` (exclusive)."""
+    """The bytes that are searched, from ``begin`` to ``end`` (exclusive)."""
 
     asked: Asked
-    where: str
     begin: Place
     end: Place
 
@@ -59,14 +58,8 @@ class Search(NamedTuple):
         return [record for record in batch.records() if self._holds(record)] if is_there else [], len(content)
 
     def _holds(self, record: Record) -> bool:
-        needle, where = self.asked.needle, self.where
-        if where in {"anywhere", "value"} and needle in (record.value or b""):
-            return True
-        if where in {"anywhere", "key"} and needle in (record.key or b""):
-            return True
-        return where in {"anywhere", "headers"} and any(
-            needle in name.encode() or needle in (content or b"") for name, content in record.headers
-        )
+        named = ((name.encode(), content) for name, content in record.headers)
+        return any(self.asked.needle in (part or b"") for part in (record.key, record.value, *chain(*named)))
 
 
 @dataclass
@@ -90,11 +83,9 @@ async def context(view: View) -> dict[str, Any]:
     """One step of a search, or the form for one."""
     asked = replace(await asked_of(view), needle=_needle(view))
     if not asked.needle:
-        return asked.shown() | {"places": PLACES, "step": None}
-    if (where := view.text("in", PLACES[0])) not in PLACES:
-        raise BadInputError(f"in is {where!r}; it is one of {', '.join(PLACES)}")
+        return asked.shown() | {"step": None}
     begin, end = place_of(view, view.text("from"), Edge.EARLIEST), place_of(view, view.text("to"), Edge.LATEST)
-    search = Search(asked, where, begin, end)
+    search = Search(asked, begin, end)
     numbers: Sequence[int] = range(asked.partitions_in_all) if asked.partition is None else [asked.partition]
     step = Step()
     first, total = (view.number("next", numbers[0]), view.number("offset", 0)), view.number("of", 0)
@@ -113,7 +104,6 @@ async def context(view: View) -> dict[str, Any]:
         "of": total,
     }
     return asked.shown() | {
-        "places": PLACES,
         "step": step,
         "counted": counted,
         "share": min(1.0, counted["records"] / total) if total and step.next else 1.0,
@@ -188,8 +178,7 @@ def _command(search: Search) -> str:
     for option, name, place in (("--from", "from", search.begin), ("--until", "to", search.end)):
         if view.text(name) and not isinstance(place, Mapping):
             words += [option, shell_text([view.text(name)])]
-    if search.where != "value":
-        words.append("--offsets --keys --headers")
+    words.append("--offsets --keys --headers")
     if view.text("hex"):
         pattern = "".join(f"\\x{byte:02x}" for byte in asked.needle)
         return f"{' '.join(words)} | LC_ALL=C grep -aP '{pattern}'"

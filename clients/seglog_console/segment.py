@@ -2,22 +2,24 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from seglog.asyncio import raw
 from seglog.cli.pictures.density import DAMAGED, Batch, Entry, density_picture
 from seglog.cli.segment_table import facts_of
 from seglog.core.conversations import ask
 from seglog.core.errors import count_of
 from seglog_console.pages import View
+from seglog_console.reading import Row, read
 from seglog_console.topic import address_of, drawn
 from seglog_console.viewer import several
 from seglog_protocol import messages
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog_protocol.isolation import READ_UNCOMMITTED
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header
 
 WHOLE_BYTES_MAX: Final = 4 << 20
@@ -32,8 +34,6 @@ KEPT_SECONDS: Final = 30.0
 _STRIDE: Final = 4
 """Places are looked at in so many rounds, so that what was seen lies evenly, wherever they end."""
 _CODECS: Final = {codec.value: codec.name.lower() for codec in Codec}
-_DAMAGED_MAX: Final = 20
-"""Places behind which reading goes on."""
 _SEGMENTS: Final = 20
 """Of one request that looks for one: those that wait to be deleted come first."""
 
@@ -171,28 +171,23 @@ async def _all(
 ) -> tuple[list[Batch], list[str]]:
     """Every batch from offset ``first`` on, with one for each place that is damaged, of which there is a sentence."""
     batches: list[Batch] = []
-    damaged: list[str] = []
-    offset = behind = first
-    position = 0
-    while offset < segment.next_offset and len(damaged) < _DAMAGED_MAX:
-        found = (await view.client.explain.seek(log.topic, log.partition, offset)).position
-        if found is None:
-            break
-        if damaged:
-            batches.append(Batch(position, found - position, behind, offset, 0, None, DAMAGED))
-        position = found
-        try:
-            async with raw.fetch(view.client, log.topic, log.partition, offset, segment.next_offset) as fetched:
-                async for batch in fetched:
-                    batches.append(_batch(position, batch.header))
-                    position, offset = position + batch.header.size, batch.header.next_offset
-            break
-        except CorruptRecordError as error:
-            damaged.append(error.message)
-            behind, offset = offset, error.facts.get("next_offset", -1)
-            if offset <= behind:
-                break
-    return batches, damaged
+    damaged: list[Row] = []
+    position = None
+    ranges = {log.partition: (first, segment.next_offset)}
+    async with aclosing(read(view.client, log.topic, ranges, READ_UNCOMMITTED, segment.size)) as items:
+        async for item in items:
+            if isinstance(item, Row):
+                damaged += [item] if item.is_damage else []
+                position = None if item.is_damage else position
+                continue
+            if position is None:
+                position = (await view.client.explain.seek(log.topic, log.partition, item.start_offset)).position or 0
+                if damaged:
+                    hurt, end = damaged[-1], batches[-1].position + batches[-1].size if batches else 0
+                    batches.append(Batch(end, position - end, hurt.start_offset, hurt.end_offset, 0, None, DAMAGED))
+            batches.append(_batch(position, item.header))
+            position += item.header.size
+    return batches, [row.why for row in damaged]
 
 
 def _batch(position: int, header: BatchHeader) -> Batch:

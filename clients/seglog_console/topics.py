@@ -9,12 +9,11 @@ from seglog.cli.retention import kept_text
 from seglog.core.conversations import ask
 from seglog.core.explaining import PartitionExplanation
 from seglog.core.topics import page
-from seglog_console.pages import View
+from seglog_console.pages import ROWS, View, before
 from seglog_console.viewer import several
 from seglog_protocol import messages
 from seglog_protocol.errors import AuthenticationError, AuthorizationError, SeglogError
 
-ROWS: Final = 50
 INTERVAL_SECONDS: Final = 10.0
 _KEPT_SECONDS: Final = 60.0
 """How long what is said of retention stands: it is asked for each topic."""
@@ -35,7 +34,7 @@ class Row(NamedTuple):
 async def context(view: View) -> dict[str, Any]:
     """A page of topics whose names begin with ``q``, after ``after``."""
     prefix, after = view.text("q").strip(), view.text("after")
-    begin = max(after, _before(prefix))
+    begin = max(after, before(prefix))
     request = messages.TopicsRequest(after=begin, limit=ROWS, config=True)
     reply, asked = await view.session.viewer.shared(("topics", begin), lambda: view.client.converse(page(request)))
     found = [topic for topic in asked if topic.name.startswith(prefix)]
@@ -55,11 +54,6 @@ async def context(view: View) -> dict[str, Any]:
         ],
         "following": f"/topics?{urlencode({'q': prefix, 'after': following})}" if following else "",
     }
-
-
-def _before(prefix: str) -> str:
-    """A text that is no name, behind which those with the prefix come next; names are ASCII."""
-    return f"{prefix[:-1]}{chr(max(0, ord(prefix[-1]) - 1))}\x7f" if prefix.isascii() and prefix else prefix
 
 
 def settings_of(topic: messages.TopicDescription) -> list[str]:

@@ -72,6 +72,6 @@ def test_the_broker_says_what_is_to_be_done_how_it_is_reached_and_how_it_is_set(
     page = visitor.see("/broker")
     assert page.index("Examined from here") < page.index("Listeners") < page.index("Versions and limits")
     assert "client and broker are" in page
-    assert "Keys that are not at the default" in page
+    assert "Keys, those that are not at the default first" in page
     assert "next keys" in page.lower()
-    assert "51 to 100 of" in visitor.see("/broker?defaults=1")
+    assert "51 to 100 of" in visitor.see("/broker?keys=1")

@@ -13,9 +13,10 @@ import seglog
 from seglog import raw
 from seglog.cli import main
 from seglog.testing import Broker
-from seglog_console import segment, topics
+from seglog_console import segment
 from seglog_console.app import application
 from seglog_console.console import Console
+from seglog_console.pages import ROWS
 from seglog_console.viewer import KEPT_MAX, Viewer, pause_after
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import ConfigValue
@@ -79,10 +80,10 @@ def test_an_account_sees_the_topics_it_may_describe(tmp_path: Path, monkeypatch:
 
 
 def test_a_page_has_fifty_topics_and_leads_to_the_next(browser: TestClient, client: seglog.Client) -> None:
-    for number in range(topics.ROWS + 2):
+    for number in range(ROWS + 2):
         client.create_topic(f"many-{number:02}", 1)
     page = look(browser, "/topics?q=many-")
-    assert len(re.findall(r'href="/topics/many-\d\d"', page)) == topics.ROWS
+    assert len(re.findall(r'href="/topics/many-\d\d"', page)) == ROWS
     [following] = re.findall(r'href="(/topics\?[^"]*after=[^"]*)">Next', page)
     rest = look(browser, following.replace("&amp;", "&"))
     assert re.findall(r'href="/topics/(many-\d\d)"', rest) == ["many-50", "many-51"]
