@@ -26,7 +26,7 @@ import seglog
 from benchmarks.batches import FIRST_TIMESTAMP, batch_of
 from benchmarks.harness import MB, Bench, Benchmark, BenchmarkError, Goal, Row, take_turns
 from benchmarks.processes import Daemon, answer_of, cpu_seconds, daemon, environment, worker
-from benchmarks.raw_client import append_frame, connect, encode
+from benchmarks.raw_client import GREETING, append_frame, connect, encode, open_socket
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import AppendPartition, AppendRequest
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
@@ -35,6 +35,8 @@ TOPIC: Final = "bench-console-%d"
 PAGES: Final = ("/", "/topics", f"/topics/{TOPIC % 0}", f"/topics/{TOPIC % 0}?partition=0", "/groups", "/broker")
 READERS: Final = 10
 PAGE_BYTES_MAX: Final = 100_000
+BURST_SECONDS: Final = 0.01
+SETTINGS: Final = ("--set", "log.retention.ms=-1", "--set", "seglog.scrub.bytes.per.second=0")
 
 
 @contextmanager
@@ -171,16 +173,19 @@ def _painted(address: str, rounds: int) -> dict[str, list[float]]:
 
 
 def _appends(port: int, rate: float, seconds: float) -> int:
-    """Appends one at a time, at a rate, or (0) as fast as they are answered; how many."""
+    """Appends in bursts at a rate, or (0) as fast as they are answered; how many."""
     frame = append_frame(TOPIC % 0, [batch_of(1_000)[0]], "os")
-    with connect(port) as connection:
-        began, count = time.perf_counter(), 0
+    burst = max(1, round(rate * BURST_SECONDS)) if rate else 100
+    with open_socket(port, [GREETING]) as sock, sock.makefile("rb") as replies:
+        began, bursts = time.perf_counter(), 0
         while (now := time.perf_counter()) - began < seconds:
-            if rate and (ahead := began + count / rate - now) > 0:
+            if rate and (ahead := began + bursts * BURST_SECONDS - now) > 0:
                 time.sleep(ahead)
-            connection.ask_frame(frame)
-            count += 1
-    return count
+            sock.sendall(frame * burst)
+            for _ in range(burst):
+                replies.read(int.from_bytes(replies.read(4), "big"))
+            bursts += 1
+    return bursts * burst
 
 
 def _cost(running: Daemon, rate: float, seconds: float) -> float:
@@ -198,34 +203,52 @@ def _cost_beside(running: Daemon, address: str, rate: float, seconds: float, pag
     return cost
 
 
-def run(bench: Bench) -> Iterator[Row]:
-    """Each page, with many partitions; then the broker's work for an append, with readers and without."""
+def _turn(running: Daemon) -> float:
+    with connect(running.port) as connection:
+        return connection.longest_turn_seconds() * 1000
+
+
+def _of_many_partitions(bench: Bench) -> Iterator[Row]:
+    """Each page, and the longest turn that they made."""
     topics, partitions = bench.pick((100, 100), (2, 10))
-    with daemon(bench, "--set", "log.retention.ms=-1") as running:
+    with daemon(bench, *SETTINGS) as running:
         _fill(running, topics, partitions, 10 * MB)
         with seglog.connect(running.address) as client:
             size = sum(topic.size for topic in client.topics())
-        note = f"{topics * partitions:,} partitions, {size / 1e9:,.0f} GB"
         with _console(running) as address:
             visitor = Visitor(address)
+            time.sleep(bench.pick(60.0, 0.0))  # until the longest turn of the last minute is none of the start
+            before = _turn(running)
             painted = _painted(address, bench.rounds)
             for path in PAGES:
-                loads = [_loaded(visitor, path) for _ in range(bench.rounds)]
-                yield Row(f"{path}: loaded", "ms", loads, note=note)
+                yield Row(f"{path}: loaded", "ms", [_loaded(visitor, path) for _ in range(bench.rounds)])
                 yield Row(f"{path}: first paint", "ms", painted.get(path, ()), goal=Goal("≤", 300, "value"))
-                bytes_ = [len(visitor.load(path)) / 1000]
-                yield Row(f"{path}: size", "kB", bytes_, goal=Goal("≤", PAGE_BYTES_MAX / 1000, "value"))
-            seconds = bench.pick(20.0, 1.0)
-            rate = _appends(running.port, 0, bench.pick(5.0, 0.5)) / bench.pick(5.0, 0.5) / 2
-            time.sleep(bench.pick(60.0, 0.0))  # until the longest turn of the last minute is none of what was before
+                kilobytes = len(visitor.load(path)) / 1000
+                yield Row(f"{path}: size", "kB", [kilobytes], goal=Goal("≤", PAGE_BYTES_MAX / 1000, "value"))
+            note = f"{topics * partitions:,} partitions, {size / 1e9:,.0f} GB"
+            yield Row(
+                "longest turn with pages", "ms", [_turn(running)], [before], "before", Goal("≤", 10, "value"), note
+            )
+
+
+def run(bench: Bench) -> Iterator[Row]:
+    """Each page, with many partitions; then the broker's work for an append, with readers and without."""
+    yield from _of_many_partitions(bench)
+    seconds = bench.pick(20.0, 1.0)
+    with daemon(bench, *SETTINGS) as running:
+        with connect(running.port) as connection:
+            for number in range(10):
+                connection.create_topic(TOPIC % number, 10)
+        with _console(running) as address:
+            rate = _appends(running.port, 0, seconds / 4) / (seconds / 4) / 2
+            time.sleep(bench.pick(60.0, 0.0))
             pages: list[int] = []
             beside, alone = take_turns(
                 bench.rounds,
                 partial(_cost_beside, running, address, rate, seconds, pages),
                 partial(_cost, running, rate, seconds),
             )
-            with connect(running.port) as connection:
-                turn = connection.longest_turn_seconds() * 1000
+            turn = _turn(running)
         note = f"{statistics.mean(pages) / seconds:.0f} pages a second, {READERS} streams, {rate:,.0f} appends/s"
         yield Row("broker's time for an append", "us", beside, alone, "no reader", Goal("≤", 1.05, "ratio"), note)
         yield Row("longest turn in the last minute", "ms", [turn], goal=Goal("≤", 10, "value"))

@@ -24,6 +24,7 @@ PAGES = (
     "/groups/readers",
     "/transactions",
     "/broker",
+    "/access",
 )
 
 

@@ -30,13 +30,14 @@ PAGES = {
     "group": ("/groups/readers", "commits-0"),
     "transactions": ("/transactions", "ransactions"),
     "broker": ("/broker", "log.dir"),
+    "access": ("/access", "ccounts"),
 }
 
 
 def picture(page: Page, name: str, folder: Path) -> None:
     """The part of a page that a window shows, as WebP."""
     session = page.context.new_cdp_session(page)
-    image = session.send("Page.captureScreenshot", {"format": "webp", "quality": 80})
+    image = session.send("Page.captureScreenshot", {"format": "webp", "quality": 60})
     (folder / f"{name}.webp").write_bytes(base64.b64decode(image["data"]))
 
 
