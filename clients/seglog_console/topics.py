@@ -13,6 +13,7 @@ from seglog_console.pages import ROWS, View, before
 from seglog_console.viewer import several
 from seglog_protocol import messages
 from seglog_protocol.errors import AuthenticationError, AuthorizationError, SeglogError
+from seglog_protocol.quantities import with_reading
 
 INTERVAL_SECONDS: Final = 10.0
 _KEPT_SECONDS: Final = 60.0
@@ -57,9 +58,9 @@ async def context(view: View) -> dict[str, Any]:
 
 
 def settings_of(topic: messages.TopicDescription) -> list[str]:
-    """The settings of the topic itself, each as ``key=value``."""
-    config = topic.config or {}
-    return [f"{key}={entry.value}" for key, entry in sorted(config.items()) if entry.origin == "topic"]
+    """The settings of the topic itself, each as ``key=value``, with units."""
+    own = sorted((key, entry.value) for key, entry in (topic.config or {}).items() if entry.origin == "topic")
+    return [f"{key}={with_reading(key, value)}" for key, value in own]
 
 
 def _rate(name: str, numbers: Numbers, now: dict[str, Any], before: dict[str, Any]) -> float | None:

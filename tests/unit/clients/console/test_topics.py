@@ -53,7 +53,7 @@ def look(browser: TestClient, address: str, status: int = 200) -> str:
 def test_topics_are_listed_with_what_is_their_own(browser: TestClient, commits: str) -> None:
     page = text_of(look(browser, "/topics"))
     assert re.search(r"commits 3 \d+ [\d.]+ kB \S+ 2 h \d+ min to 2 h \d+ min, configured 2 h", page)
-    assert "retention.ms=7200000, segment.bytes=50000, segment.ms=315360000000" in page
+    assert "retention.ms=7200000 (2 hours), segment.bytes=50000, segment.ms=315360000000 (3650" in page
 
 
 def test_an_account_sees_the_topics_it_may_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
