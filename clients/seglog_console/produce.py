@@ -29,8 +29,9 @@ async def context(view: View) -> dict[str, Any]:
         if row is None or row.record is None:
             raise BadInputError(f"{asked.topic} has no record at offset {like:,} to send again")
         filled = _filled(row.record)
-        send = shell_text([*front_of(view), "produce", asked.topic, "--format", "json", "--envelope"])
-        command = f"{consume_command(asked, row.partition)} --from {like} --count 1 --format json | {send}"
+        send = shell_text([*front_of(view), *Words("produce", [asked.topic], ["--format", "json", "--envelope"]).argv])
+        one = consume_command(asked, row.partition, "--from", str(like), "--count", "1", "--format", "json")
+        command = f"{one} | {send}"
     shown = {"like": like, "filled": dict.fromkeys(_FIELDS, "") | filled, "is_filled": bool(filled), "command": command}
     return asked.shown() | shown
 

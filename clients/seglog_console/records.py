@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from seglog.core.moments import AtOffset, Edge, Moment, parse_moment
 from seglog.core.records import Record
 from seglog.core.topics import describe_topic
+from seglog_console.changes import Words
 from seglog_console.commands import options_of, shell_text
 from seglog_console.pages import BadInputError, View
 from seglog_console.reading import STEP_SECONDS, Extent, Place, Row, extents, read, rows_of_batch
@@ -146,7 +147,7 @@ async def record_context(view: View) -> dict[str, Any]:
     """One record with all that belongs to it, or what there is in its place."""
     asked = await asked_of(view)
     extent, row = await row_at(asked, view.number("offset", 0))
-    command = f"{consume_command(asked, extent.partition)} --from {extent.at} --count 1 --format json"
+    command = consume_command(asked, extent.partition, "--from", str(extent.at), "--count", "1", "--format", "json")
     missing = [] if extent.earliest <= extent.at < extent.end else [extent]
     return asked.shown() | {"extent": extent, "row": row, "missing": missing, "command": command}
 
@@ -208,14 +209,14 @@ def front_of(view: View) -> list[str]:
     return ["seglog", *options_of(view.console.server, view.session.account, view.console.security)]
 
 
-def consume_command(asked: Asked, partition: int | None) -> str:
-    """``seglog consume`` of one partition, or of all."""
-    parts = [*front_of(asked.view), "consume", asked.topic]
+def consume_command(asked: Asked, partition: int | None, *rest: str) -> str:
+    """``seglog consume`` of one partition, or of all, with the ``rest`` of its options."""
+    options = []
     if partition is not None and asked.partitions_in_all > 1:
-        parts.append(f"--partition={partition}")
+        options.append(f"--partition={partition}")
     if asked.isolation != READ_UNCOMMITTED:
-        parts.append(f"--isolation={asked.isolation}")
-    return shell_text(parts)
+        options.append(f"--isolation={asked.isolation}")
+    return shell_text([*front_of(asked.view), *Words("consume", [asked.topic], [*options, *rest]).argv])
 
 
 def _command(asked: Asked, rows: Sequence[Row], low: Mapping[int, int]) -> str:
@@ -223,12 +224,12 @@ def _command(asked: Asked, rows: Sequence[Row], low: Mapping[int, int]) -> str:
     records = [row.record for row in rows if row.record is not None]
     one = asked.partitions[0] if len(asked.partitions) == 1 else None
     if "follow" in asked.view.request.query_params:
-        rest = "--follow"
+        rest = ["--follow"]
     elif one is not None:
-        rest = f"--from {low[one]} --count {len(records)}"
+        rest = ["--from", str(low[one]), "--count", str(len(records))]
     elif not asked.backwards and not isinstance(asked.place, Mapping):
-        rest = f"--from {shell_text([asked.at])} --count {len(records)}"
+        rest = ["--from", asked.at, "--count", str(len(records))]
     else:
         times = [record.timestamp for record in records if record.timestamp >= 0]
-        rest = f"--from @{min(times)} --until @{max(times) + 1}" if times else "--from latest"
-    return f"{consume_command(asked, one)} {rest} --offsets --keys --headers"
+        rest = ["--from", f"@{min(times)}", "--until", f"@{max(times) + 1}"] if times else ["--from", "latest"]
+    return consume_command(asked, one, *rest, "--offsets", "--keys", "--headers")

@@ -174,12 +174,12 @@ def _link(search: Search, place: tuple[int, int] | None, counted: Mapping[str, i
 def _command(search: Search) -> str:
     """The command that prints the same, searched by grep."""
     asked, view = search.asked, search.asked.view
-    words = [consume_command(asked, asked.partition)]
+    rest: list[str] = []
     for option, name, place in (("--from", "from", search.begin), ("--until", "to", search.end)):
         if view.text(name) and not isinstance(place, Mapping):
-            words += [option, shell_text([view.text(name)])]
-    words.append("--offsets --keys --headers")
+            rest += [option, view.text(name)]
+    command = consume_command(asked, asked.partition, *rest, "--offsets", "--keys", "--headers")
     if view.text("hex"):
         pattern = "".join(f"\\x{byte:02x}" for byte in asked.needle)
-        return f"{' '.join(words)} | LC_ALL=C grep -aP '{pattern}'"
-    return f"{' '.join(words)} | grep -aF -e {shell_text([view.text('find')])}"
+        return f"{command} | LC_ALL=C grep -aP '{pattern}'"
+    return f"{command} | grep -aF -e {shell_text([view.text('find')])}"

@@ -92,6 +92,14 @@ def test_a_page_has_the_command_that_prints_the_same(browser: TestClient, topic:
     assert command in text_of(browser.get(f"/topics/{topic}/records?{asked}").text)
 
 
+def test_a_topic_whose_name_looks_like_an_option_is_no_option(browser: TestClient, client: seglog.Client) -> None:
+    client.create_topic("-t")
+    with client.producer("-t") as producer:
+        producer.send(b"x")
+    for page in ("records?", "0/records/0?", "0/seek?at=0", "search?find=x", "produce?partition=0&like=0"):
+        assert re.search(r"<code>seglog [^<]* -- -t( 0)?( \||</code>)", browser.get(f"/topics/-t/{page}").text), page
+
+
 @each_case(
     ("asked", "status", "said"),
     [
