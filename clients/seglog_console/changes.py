@@ -1,11 +1,12 @@
 """Changes: each is a command of ``seglog``, which is shown first, as it may be copied, and runs when it is confirmed.
 
-The page that confirms and the run make the command of the same fields, by the same function.
+The page that confirms and the run make the command of the same fields, by the same text.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from jinja2 import pass_context
@@ -15,22 +16,22 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from seglog_console.commands import BusyError, Outcome, options_of, shell_text
+from seglog_console.commands import BusyError, Outcome, options_of, shell_text, words_of
 from seglog_console.entrance import ForbiddenError, checked, enter, found
 from seglog_console.pages import BadInputError, Endpoint, View, answer
 
 BACK: Final = "back"
 """The field with the address of the page that shows what came of the change."""
 _CONFIRMED: Final = "confirmed"
+_OF_CONFIRMING: Final = {_CONFIRMED, "secret", "again"}
+"""Fields of the page that confirms, beside those of the change."""
 
 
 class Fields:
     """The fields of a form. Lines end as in Unix, whatever the browser makes of them."""
 
-    def __init__(self, given: Mapping[str, str], *, is_local: bool = False) -> None:
+    def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
-        self.zone = ["--local"] if is_local else []
-        """The option by which times that were typed are read as pages show them."""
 
     def __getitem__(self, name: str) -> str:
         """Raises BadInputError where nothing is said."""
@@ -49,54 +50,56 @@ class Fields:
         """Words between spaces and line ends."""
         return self.get(name).split()
 
-    def lines(self, name: str) -> list[str]:
-        """Lines that are not empty."""
-        return [line.strip() for line in self.get(name).splitlines() if line.strip()]
 
-    def options(self, **names: str) -> list[str]:
-        """``--option value`` for each field that says something, by the name of its option."""
-        return [word for name in names if (value := self.get(name)) for word in (names[name], value)]
-
-    def flags(self, **names: str) -> list[str]:
-        """The options of the boxes that are ticked."""
-        return [option for name, option in names.items() if self.get(name)]
+_TOKEN: Final = re.compile(r"(\[?)(--[\w-]+)?=?([^\]|.]*)(?:\.\.\.)?(?:\|(--[\w-]+))?\]?")
+_FIELD: Final = re.compile(r"\{(\w+)\}")
 
 
-def each(option: str, values: Iterable[str]) -> list[str]:
-    """An option that is repeated for each value."""
-    return [word for value in values for word in (option, value)]
-
-
-class Words(NamedTuple):
-    """A command as it is typed: ``names`` are its arguments, which others may have chosen."""
-
-    command: str
-    names: Sequence[str] = ()
-    options: Sequence[str] = ()
-
-    @property
-    def argv(self) -> list[str]:
-        """All words; a name that begins with ``-`` is no option."""
-        if any(name.startswith("-") for name in self.names):
-            return [*self.command.split(), *self.options, "--", *self.names]
-        return [*self.command.split(), *self.names, *self.options]
+def argv_of(command: str, fields: Fields) -> list[str]:
+    """The words of a command as ``Change`` has it. Raises BadInputError for a field that is missing."""
+    words: list[str] = []
+    names: list[str] = []
+    place = None
+    for token in command.split():
+        found = _TOKEN.fullmatch(token)
+        assert found is not None, token
+        may_lack, option, value, otherwise = found.groups()
+        named = _FIELD.findall(value)
+        if not named:
+            if not may_lack or fields.get(option.strip("-").replace("-", "_")):
+                words.append(token.strip("[]"))
+            continue
+        said = fields.words(named[0]) if "..." in token else list(filter(None, [fields.get(named[0])]))
+        if not said and not may_lack:
+            said = [fields[named[0]]]
+        given = [value.format_map({name: fields.get(name) for name in named} | {named[0]: one}) for one in said]
+        if option is not None:
+            words += [word for each in given for word in (option, each)]
+        else:
+            place = len(words) if place is None else place
+            names += given
+        words += [otherwise] if otherwise and not said else []
+    return words_of(words[:place], names, words[place or len(words) :])
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One kind of change.
 
-    ``fields`` are those of its forms, ``words`` makes the command of them. ``warning`` says what cannot be undone, and
-    ``look`` makes the command that shows beforehand what there is, or a dry run. ``given`` makes its standard input;
-    where that is a secret, the page that confirms ``asks`` for it, with this as the label, and no page shows it.
+    ``command`` is typed with the fields of its forms in braces. In brackets is what is left out where its first field
+    says nothing, ``[--config={key}={value}]``, or its box is not ticked, ``[--deny]``; with ``...`` it is there for
+    each word of the field, and behind ``|`` is what stands there for none.
+
+    ``warning`` says what cannot be undone, ``look`` is the command that shows beforehand what there is, or a dry run.
+    ``given`` makes the standard input; where that is a secret, the page that confirms ``asks`` for it, with this as the
+    label, and no page shows it.
     """
 
     name: str
     title: str
-    fields: tuple[str, ...]
-    words: Callable[[Fields], Words]
+    command: str
     warning: str = ""
-    look: Callable[[Fields], Words] | None = None
+    look: str = ""
     given: Callable[[Fields], str] | None = None
     asks: str = ""
 
@@ -121,18 +124,18 @@ def changing(changes: Mapping[str, Change]) -> Endpoint:
         change = changes.get(request.path_params["name"])
         if change is None:
             raise HTTPException(404, "there is no such change")
-        named = {name: value for name, value in request.query_params.items() if name in change.fields}
-        typed = {name: value for name, value in form.items() if name in change.fields}
-        fields = Fields(named | typed, is_local=console.is_local)
+        named = {name: value for name, value in request.query_params.items() if name != BACK}
+        typed = {name: value for name, value in form.items() if name not in _OF_CONFIRMING}
+        fields = Fields({"local": "yes" if console.is_local else "", **named, **typed})
         back = _local(request.query_params.get(BACK, "/"))
         front = options_of(console.server, session.account, console.security)
-        words = [*front, *change.words(fields).argv]
+        words = [*front, *argv_of(change.command, fields)]
         if _CONFIRMED in form:
             outcome = await _run(view, words, _given(change, fields, form))
             session.outcomes = {quote(unquote(urlsplit(back).path)): outcome}
             session.viewer.renew()
             return found(back)
-        look = None if change.look is None else await _run(view, [*front, *change.look(fields).argv])
+        look = await _run(view, [*front, *argv_of(change.look, fields)]) if change.look else None
         shown = {
             "change": change,
             "command": _with_input(change, fields, shell_text(["seglog", *words])),

@@ -44,6 +44,13 @@ def _escaped(word: str) -> str:
     return f"$'{escaped}'"
 
 
+def words_of(command: Sequence[str], names: Sequence[str], options: Sequence[str] = ()) -> list[str]:
+    """All words of a command; a name, which others may have chosen, is no option where it begins with ``-``."""
+    if any(name.startswith("-") for name in names):
+        return [*command, *options, "--", *names]
+    return [*command, *names, *options]
+
+
 def options_of(server: str, account: str, security: Mapping[str, Any]) -> list[str]:
     """The options in front of each command: which broker, and how to come to it; without the password."""
     options = ["--server", server]

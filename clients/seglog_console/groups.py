@@ -11,7 +11,7 @@ from seglog.core.conversations import Conversation, ask
 from seglog.core.errors import duration_of
 from seglog.core.share_groups import list_share_groups
 from seglog.groups import GroupDescription, GroupOffset
-from seglog_console.changes import Change, Fields, Words, each
+from seglog_console.changes import Change
 from seglog_console.overview import FAMILIES
 from seglog_console.pages import ROWS, View, before, part_of, unless_refused
 from seglog_protocol import messages
@@ -128,25 +128,20 @@ def _problems(described: GroupDescription) -> Iterator[Problem]:
 # --- Changes ----------------------------------------------------------------------------------------------------------
 
 
-def _reset(fields: Fields, *execute: str) -> Words:
-    topics = each("--topic", fields.words("topics")) or ["--all-topics"]
-    return Words("group reset", [fields["group"]], ["--to", fields["to"], *topics, *fields.zone, *execute])
-
+_RESET: Final = "group reset {group} --to={to} [--topic={topics}...|--all-topics] [--local]"
 
 CHANGES: Final = (
     Change(
         "group-reset",
         "Reset a group",
-        ("group", "to", "topics"),
-        lambda fields: _reset(fields, "--execute"),
-        warning="Records between the old and the new offsets are read again, or never.",
-        look=_reset,
+        f"{_RESET} --execute",
+        "Records between the old and the new offsets are read again, or never.",
+        look=_RESET,
     ),
     Change(
         "group-delete",
         "Delete a group",
-        ("group",),
-        lambda fields: Words("group delete", [fields["group"]], ["--yes"]),
-        warning="What it has committed is deleted forever: it begins anew when somebody joins it.",
+        "group delete {group} --yes",
+        "What it has committed is deleted forever: it begins anew when somebody joins it.",
     ),
 )

@@ -7,15 +7,14 @@ from seglog.cli import envelope
 from seglog.cli.exits import InputError
 from seglog.cli.input_records import decode_json
 from seglog.core.records import Record
-from seglog_console.changes import Change, Fields, Words
-from seglog_console.commands import shell_text
+from seglog_console.changes import Change, Fields
+from seglog_console.commands import shell_text, words_of
 from seglog_console.pages import BadInputError, View
 from seglog_console.records import asked_of, consume_command, front_of, row_at
 from seglog_protocol.texts import disarmed
 
 FILLED_BYTES_MAX: Final = 24_000
 """The largest record that a form is filled from; for others there is the command."""
-_FIELDS: Final = ("topic", "partition", "key", "value", "rest")
 _OF_A_PLACE: Final = {"topic", "partition", "offset", "timestamp"}
 """What a record that is sent again has anew."""
 
@@ -29,10 +28,11 @@ async def context(view: View) -> dict[str, Any]:
         if row is None or row.record is None:
             raise BadInputError(f"{asked.topic} has no record at offset {like:,} to send again")
         filled = _filled(row.record)
-        send = shell_text([*front_of(view), *Words("produce", [asked.topic], ["--format", "json", "--envelope"]).argv])
+        send = words_of(["produce"], [asked.topic], ["--format", "json", "--envelope"])
         one = consume_command(asked, row.partition, "--from", str(like), "--count", "1", "--format", "json")
-        command = f"{one} | {send}"
-    shown = {"like": like, "filled": dict.fromkeys(_FIELDS, "") | filled, "is_filled": bool(filled), "command": command}
+        command = f"{one} | {shell_text([*front_of(view), *send])}"
+    empty = dict.fromkeys(("key", "value", "rest"), "")
+    shown = {"like": like, "filled": empty | filled, "is_filled": bool(filled), "command": command}
     return asked.shown() | shown
 
 
@@ -53,12 +53,6 @@ def _comes_back(text: Any) -> bool:
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
-def _words(fields: Fields) -> Words:
-    _line(fields)  # what is wrong with it is said before the command is shown
-    options = ["--format", "json", "--envelope", *fields.options(partition="--partition")]
-    return Words("produce", [fields["topic"]], options)
-
-
 def _line(fields: Fields) -> str:
     """The record as ``seglog consume --format json`` prints it. Raises BadInputError."""
     typed = {name: text for name in ("key", "value") if (text := fields.get(name))}
@@ -77,4 +71,11 @@ def _line(fields: Fields) -> str:
     return line
 
 
-CHANGES: Final = (Change("produce", "Produce the record", _FIELDS, _words, given=_line),)
+CHANGES: Final = (
+    Change(
+        "produce",
+        "Produce the record",
+        "produce {topic} --format json --envelope [--partition={partition}]",
+        given=_line,
+    ),
+)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from seglog.core.errors import duration_of
 from seglog.core.share_groups import DEAD_LETTERS, describe_share_group, places_of, settings_of
-from seglog_console.changes import Change, Fields, Words, each
+from seglog_console.changes import Change
 from seglog_console.pages import View, part_of, unless_refused
 from seglog_console.viewer import several
 from seglog_protocol.messages import ExplainReply
@@ -67,24 +67,15 @@ def _holders(told: Sequence[ExplainReply]) -> list[tuple[str, str, int, int, str
 # --- Changes ----------------------------------------------------------------------------------------------------------
 
 
-def _alter(fields: Fields) -> Words:
-    config = [f"{fields['key']}={fields.get('value')}"] if fields.get("key") else []
-    return Words("queue alter", [fields["group"]], [*each("--config", config), *fields.options(reset="--reset")])
-
-
-def _redrive(fields: Fields, *dry_run: str) -> Words:
-    options = fields.options(count="--count", reason="--reason")
-    return Words("queue redrive", [fields["group"]], [*options, *dry_run])
-
+_REDRIVE: Final = "queue redrive {group} [--count={count}] [--reason={reason}]"
 
 CHANGES: Final = (
-    Change("queue-alter", "Change a queue", ("group", "key", "value", "reset"), _alter),
+    Change("queue-alter", "Change a queue", "queue alter {group} [--config={key}={value}] [--reset={reset}]"),
     Change(
         "queue-redrive",
         "Send dead letters back",
-        ("group", "count", "reason"),
-        _redrive,
-        warning="Each letter's job is sent to its topic again, where all groups read it.",
-        look=lambda fields: _redrive(fields, "--dry-run"),
+        _REDRIVE,
+        "Each letter's job is sent to its topic again, where all groups read it.",
+        look=f"{_REDRIVE} --dry-run",
     ),
 )

@@ -14,8 +14,7 @@ from urllib.parse import urlencode
 from seglog.core.moments import AtOffset, Edge, Moment, parse_moment
 from seglog.core.records import Record
 from seglog.core.topics import describe_topic
-from seglog_console.changes import Words
-from seglog_console.commands import options_of, shell_text
+from seglog_console.commands import options_of, shell_text, words_of
 from seglog_console.pages import BadInputError, View
 from seglog_console.reading import STEP_SECONDS, Extent, Place, Row, extents, read, rows_of_batch
 from seglog_console.values import KINDS, Shown, shown
@@ -216,7 +215,7 @@ def consume_command(asked: Asked, partition: int | None, *rest: str) -> str:
         options.append(f"--partition={partition}")
     if asked.isolation != READ_UNCOMMITTED:
         options.append(f"--isolation={asked.isolation}")
-    return shell_text([*front_of(asked.view), *Words("consume", [asked.topic], [*options, *rest]).argv])
+    return shell_text([*front_of(asked.view), *words_of(["consume"], [asked.topic], [*options, *rest])])
 
 
 def _command(asked: Asked, rows: Sequence[Row], low: Mapping[int, int]) -> str:

@@ -5,8 +5,7 @@ from typing import Any, Final
 
 from seglog.cli.pictures.explained import seek_picture
 from seglog.core.moments import AtOffset, Edge, Moment, parse_moment
-from seglog_console.changes import Words
-from seglog_console.commands import shell_text
+from seglog_console.commands import shell_text, words_of
 from seglog_console.pages import BadInputError, View
 from seglog_console.records import front_of
 from seglog_console.topic import address_of, drawn
@@ -27,7 +26,7 @@ async def context(view: View) -> dict[str, Any]:
         picture = drawn(seek_picture(reply, moment, view.zone))
         option = f"--offset={moment.offset}" if isinstance(moment, AtOffset) else f"--timestamp=@{moment.timestamp}"
         command = shell_text(
-            [*front_of(view), *Words("explain seek", [topic, str(number)], [option, "--picture"]).argv]
+            [*front_of(view), *words_of(["explain", "seek"], [topic, str(number)], [option, "--picture"])]
         )
     return {
         "topic": topic,

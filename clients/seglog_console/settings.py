@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from seglog_console.changes import Change, Fields, Words, each
+from seglog_console.changes import Change
 from seglog_console.pages import BadInputError, View
 from seglog_protocol.quantities import with_reading
 
@@ -24,43 +24,25 @@ async def context(view: View) -> dict[str, Any]:
     }
 
 
-def _create(fields: Fields) -> Words:
-    options = fields.options(partitions="--partitions")
-    return Words("topic create", [fields["topic"]], [*options, *each("--config", fields.lines("config"))])
-
-
-def _alter(fields: Fields) -> Words:
-    config = [f"{fields['key']}={fields.get('value')}"] if fields.get("key") else []
-    options = [*each("--config", config), *fields.options(reset="--reset", partitions="--partitions")]
-    return Words("topic alter", [fields["topic"]], options)
-
-
-def _truncate(fields: Fields) -> Words:
-    places = fields.words("before") or [fields["before"]]
-    return Words("topic truncate", [fields["topic"]], [*each("--before", places), *fields.zone])
-
-
-def _ends(fields: Fields) -> Words:
-    return Words("offsets", [fields["topic"]])
-
-
 CHANGES: Final = (
-    Change("topic-create", "Create a topic", ("topic", "partitions", "config"), _create),
-    Change("topic-alter", "Change a topic", ("topic", "key", "value", "reset", "partitions"), _alter),
+    Change("topic-create", "Create a topic", "topic create {topic} [--partitions={partitions}] [--config={config}...]"),
+    Change(
+        "topic-alter",
+        "Change a topic",
+        "topic alter {topic} [--config={key}={value}] [--reset={reset}] [--partitions={partitions}]",
+    ),
     Change(
         "topic-truncate",
         "Delete records of a topic",
-        ("topic", "before"),
-        _truncate,
-        warning="Records before that are deleted forever.",
-        look=_ends,
+        "topic truncate {topic} --before={before}... [--local]",
+        "Records before that are deleted forever.",
+        look="offsets {topic}",
     ),
     Change(
         "topic-delete",
         "Delete a topic",
-        ("topic",),
-        lambda fields: Words("topic delete", [fields["topic"]], ["--yes"]),
-        warning="The topic and all its records are deleted forever.",
-        look=_ends,
+        "topic delete {topic} --yes",
+        "The topic and all its records are deleted forever.",
+        look="offsets {topic}",
     ),
 )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from seglog.core.errors import duration_of
 from seglog.core.transaction_admin import OPEN, list_transactions
-from seglog_console.changes import Change, Fields, Words
+from seglog_console.changes import Change
 from seglog_console.pages import View, part_of, unless_refused
 from seglog_protocol.messages import TransactionDescription
 
@@ -46,24 +46,18 @@ def age_of(each: TransactionDescription, now_ms: int) -> str:
     return duration_of(max(0, now_ms - each.started_ms))
 
 
-def _abort_hanging(fields: Fields) -> Words:
-    return Words("transaction abort-hanging", [fields["topic"], fields["partition"], fields["offset"]], ["--yes"])
-
-
 CHANGES: Final = (
     Change(
         "transaction-abort",
         "Abort a transaction",
-        ("id",),
-        lambda fields: Words("transaction abort", [fields["id"]], ["--yes"]),
-        warning="Nothing of it counts, and its producer is fenced: it has to begin anew.",
-        look=lambda fields: Words("transaction describe", [fields["id"]]),
+        "transaction abort {id} --yes",
+        "Nothing of it counts, and its producer is fenced: it has to begin anew.",
+        look="transaction describe {id}",
     ),
     Change(
         "transaction-abort-hanging",
         "Abort a hanging transaction",
-        ("topic", "partition", "offset"),
-        _abort_hanging,
-        warning="Nothing of it counts in this partition.",
+        "transaction abort-hanging {topic} {partition} {offset} --yes",
+        "Nothing of it counts in this partition.",
     ),
 )

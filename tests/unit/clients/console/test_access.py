@@ -67,7 +67,7 @@ def test_an_account_is_added_with_a_password_that_no_page_shows_and_deleted(
 def test_a_rule_is_added_and_checked_and_deleted(visitor: Visitor) -> None:
     commands = log_in(visitor, "admin")
     visitor.see("/access")
-    visitor.send("/change/rule-add", user="ann", operations="consume", kind="topic", name="orders*", host="", deny="")
+    visitor.send("/change/rule-add", user="ann", consume="yes", topic="orders*", operations="", host="")
     page = visitor.send("/change/rule-add")
     assert commands.ran[-1][4:] == ["acl", "add", "--user", "ann", "--topic", "orders*", "--consume"]
     assert "User:ann allow READ topic:orders* *" in page
@@ -97,7 +97,7 @@ def test_rules_are_put_in_force_and_out_again_behind_what_they_would_refuse(visi
 def test_a_quota_is_set_and_taken_back(visitor: Visitor) -> None:
     commands = log_in(visitor, "admin")
     visitor.see("/access")
-    visitor.send("/change/quota-set", key="producer_byte_rate", value="1MB", user="ann", client_id_defaults="yes")
+    visitor.send("/change/quota-set", key="producer_byte_rate", value="1MB", user="ann", client_defaults="yes")
     page = visitor.send("/change/quota-set")
     assert "producer_byte_rate 1,000,000" in page
     assert "each other client-id, user ann" in page

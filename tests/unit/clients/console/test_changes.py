@@ -14,11 +14,12 @@ from seglog.core.security import Tls
 from seglog.testing import Broker
 from seglog_console import changes
 from seglog_console.app import application
-from seglog_console.changes import Fields, Words
+from seglog_console.changes import Fields, argv_of
 from seglog_console.commands import Outcome, options_of, shell_text
 from seglog_console.console import Console
 from seglog_console.pages import BadInputError
 from seglog_protocol.errors import UnknownTopicError
+from tests.support import each_case
 from tests.unit.clients.console.conftest import CommandsHere, Visitor
 
 
@@ -69,9 +70,21 @@ def test_what_the_broker_refuses_is_shown_as_the_command_says_it(visitor: Visito
     assert "It has failed, with exit code 4." in page
 
 
-def test_a_name_that_looks_like_an_option_is_a_name() -> None:
-    assert Words("group delete", ["--help"], ["--yes"]).argv == ["group", "delete", "--yes", "--", "--help"]
-    assert Words("group reset", ["app"], ["--to", "-1h"]).argv == ["group", "reset", "app", "--to", "-1h"]
+@each_case(
+    ("command", "fields", "argv"),
+    [
+        ("group delete {group} --yes", {"group": "--help"}, ["group", "delete", "--yes", "--", "--help"]),
+        ("reset {group} --to={to} [--x={x}]", {"group": "app", "to": "-1h"}, ["reset", "app", "--to", "-1h"]),
+        ("alter [--config={key}={value}]", {"key": "a", "value": ""}, ["alter", "--config", "a="]),
+        ("alter [--config={key}={value}] [--deny]", {"value": "b", "deny": "yes"}, ["alter", "--deny"]),
+        ("set {key}={value}", {"key": "{value}", "value": "x y"}, ["set", "{value}=x y"]),
+        ("reset [--topic={topics}...|--all-topics]", {"topics": " a\nb "}, ["reset", "--topic", "a", "--topic", "b"]),
+        ("reset [--topic={topics}...|--all-topics]", {}, ["reset", "--all-topics"]),
+        ("add {name} --password-file -", {"name": "ann"}, ["add", "ann", "--password-file", "-"]),
+    ],
+)
+def test_a_command_has_what_its_fields_say(command: str, fields: dict[str, str], argv: list[str]) -> None:
+    assert argv_of(command, Fields(fields)) == argv
 
 
 def test_a_command_as_text_is_one_line_of_what_can_be_seen() -> None:
@@ -97,7 +110,7 @@ def test_a_command_says_which_broker_and_how_to_come_to_it(
 def test_fields_have_lines_of_unix_and_nothing_that_no_command_can_have() -> None:
     fields = Fields({"config": "a=1\r\n\r\n b=2 \r\n", "topic": "x\0", "empty": ""})
     assert fields.get("config") == "a=1\n\n b=2 \n"
-    assert fields.lines("config") == ["a=1", "b=2"]
+    assert fields.words("config") == ["a=1", "b=2"]
     for name in ("topic", "empty", "absent"):
         with pytest.raises(BadInputError, match=name):
             fields[name]

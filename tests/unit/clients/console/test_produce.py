@@ -6,7 +6,7 @@ import re
 import pytest
 
 import seglog
-from seglog_console.changes import Fields
+from seglog_console.changes import Fields, argv_of
 from seglog_console.pages import BadInputError
 from seglog_console.produce import CHANGES
 from tests.support import each_case
@@ -78,7 +78,7 @@ def test_fields_become_a_record_that_consume_would_print(fields: dict[str, str],
     assert produce.given is not None
     given = Fields({"topic": "t", "partition": "2"} | fields)
     assert produce.given(given) == line
-    assert produce.words(given).argv == ["produce", "t", "--format", "json", "--envelope", "--partition", "2"]
+    assert argv_of(produce.command, given) == ["produce", "t", "--format", "json", "--envelope", "--partition", "2"]
 
 
 @each_case(
@@ -86,5 +86,6 @@ def test_fields_become_a_record_that_consume_would_print(fields: dict[str, str],
     [{"rest": "{"}, {"rest": "[]"}, {"rest": '{"color": 1}'}, {"value": "x", "rest": '{"value_base64": "AP8="}'}],
 )
 def test_what_is_wrong_is_said_before_a_command_is_shown(fields: dict[str, str]) -> None:
+    assert CHANGES[0].given is not None
     with pytest.raises(BadInputError):
-        CHANGES[0].words(Fields({"topic": "t"} | fields))
+        CHANGES[0].given(Fields(fields))
