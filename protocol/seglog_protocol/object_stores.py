@@ -24,18 +24,24 @@ SCHEMES: Final = {"s3": "Amazon S3", "gs": "Google Cloud Storage", "az": "Azure 
 
 CREDENTIALS: Final = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL where it is not Amazon's",
-    "gs": "GOOGLE_APPLICATIONCREDENTIALS",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
 """Variables of the environment that credentials are from."""
 
-_ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+_ENDPOINTS: Final = {
+    "s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": (),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+_ADDRESS: Final = re.compile(r"https?://[^/\s]")
 
 
-def place_at(url: str) -> str:
+def place_at(url: str, environ: Mapping[str, str]) -> str:
     """The address ``s3://BUCKET/PATH``, ``gs://BUCKET/PATH`` or ``az://CONTAINER/PATH`` without a slash at its end.
 
-    Raises ValueError for one that is none of these, without showing what it may hold.
+    Raises ValueError for one that is none of these, without showing what it may hold, and for an endpoint in
+    ``environ`` that is no address: the library does not say what is wrong with it.
     """
     scheme = url.partition("://")[0]
     if scheme not in SCHEMES:
@@ -49,6 +55,9 @@ def place_at(url: str) -> str:
         )
     if not parts.netloc:
         raise ValueError(f"{url} names no bucket: it has to be {scheme}://BUCKET/PATH")
+    for name in _ENDPOINTS[scheme]:
+        if (endpoint := environ.get(name)) and not _ADDRESS.match(endpoint):
+            raise ValueError(f"{name} in the environment is no address of a store, such as http://localhost:9000")
     return url.rstrip("/")
 
 
@@ -60,7 +69,9 @@ def library_options(environ: Mapping[str, str], retry_seconds: float = RETRY_SEC
             "timeout": timedelta(seconds=REQUEST_SECONDS),
             "connect_timeout": timedelta(seconds=min(10.0, retry_seconds)),
             # Without TLS only where the operator has named such an endpoint.
-            "allow_http": any(environ.get(name, "").startswith("http://") for name in _ENDPOINTS),
+            "allow_http": any(
+                environ.get(name, "").startswith("http://") for names in _ENDPOINTS.values() for name in names
+            ),
         },
     }
 

@@ -38,7 +38,7 @@ def open_object_store(
     Asks nothing yet. Raises DestinationError for an address that is none of these, without showing what it may hold.
     """
     try:
-        place = place_at(url)
+        place = place_at(url, os.environ)
     except ValueError as error:
         raise DestinationError(str(error)) from None
     try:

@@ -1,5 +1,6 @@
 """Steps common to all jobs, with Spark or without: connect, open a store and a table."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def store_of(text: str, option: str) -> Store:
     if "://" not in text:
         return Folder(Path(text).absolute())
     try:
-        place = place_at(text)
+        place = place_at(text, os.environ)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
     if absent := missing(f"{option} {text}", "archive"):

@@ -69,6 +69,15 @@ def test_an_address_of_another_kind_is_refused_without_showing_secrets(address: 
     assert "hidden" not in str(caught.value)
 
 
+@each_case(
+    ("variable", "address"), [("AWS_ENDPOINT_URL", "s3://bucket/path"), ("AZURE_STORAGE_ENDPOINT", "az://box/path")]
+)
+def test_an_endpoint_that_is_no_address_is_told(variable: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "ftp://127.0.0.1:9")
+    with pytest.raises(DestinationError, match=f"{variable} in the environment is no address of a store, such as http"):
+        open_destination(ForgetfulFileSystem(), address)
+
+
 def _parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(exit_on_error=False)
     add_destination_options(parser)
