@@ -38,7 +38,7 @@ async def context(view: View) -> dict[str, Any]:
     topics, groups = topic_rows(numbers), group_rows(numbers)
     return {
         "refusal": refusal,
-        "problems": [] if reading is None else reading.hello.problems,
+        "problems": [] if reading is None else [(problem, "", "") for problem in reading.hello.problems],
         "uptime": numbers.value("seglog_uptime_seconds"),
         "figures": [(figure.label, figure.value, LEVELS.get(figure.style, "")) for figure in figures_of(numbers)],
         "topics": topics[:ROWS],

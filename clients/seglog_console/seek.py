@@ -1,13 +1,12 @@
 """A seek drawn step by step: how a fetch finds an offset or a time, by the seek that the broker made for the page."""
 
-import time
 from typing import Any, Final
 
 from seglog.cli.pictures.explained import seek_picture
-from seglog.core.moments import AtOffset, Edge, Moment, parse_moment
+from seglog.core.moments import AtOffset, AtTime, Edge
 from seglog_console.commands import shell_text, words_of
 from seglog_console.pages import BadInputError, View
-from seglog_console.records import front_of
+from seglog_console.records import front_of, place_of
 from seglog_console.topic import address_of, drawn
 
 EXAMPLES: Final = "an offset (1200), a relative time (-1h), yesterday, or ISO 8601 (2019-01-01, 2019-01-01T10:00Z)"
@@ -40,12 +39,9 @@ async def context(view: View) -> dict[str, Any]:
     }
 
 
-def _moment(view: View, text: str) -> Any:
+def _moment(view: View, text: str) -> AtOffset | AtTime:
     """The offset or time of a text. Raises BadInputError."""
-    try:
-        moment: Moment = parse_moment(text, now_ms=time.time_ns() // 1_000_000, zone=view.zone, examples=EXAMPLES)
-    except ValueError as error:
-        raise BadInputError(str(error)) from None
-    if isinstance(moment, Edge):
+    moment = place_of(view, text, Edge.LATEST)
+    if not isinstance(moment, AtOffset | AtTime):
         raise BadInputError(f"{text!r} needs no seek; write {EXAMPLES}")
     return moment

@@ -19,7 +19,7 @@ from seglog.core.committed_offsets import look_up_committed
 from seglog.core.conversations import ask
 from seglog.core.explaining import PartitionExplanation
 from seglog.core.offsets import PartitionLag, partition_lag
-from seglog_console.pages import BadInputError, View
+from seglog_console.pages import BadInputError, View, part_of
 from seglog_console.topics import settings_of
 from seglog_console.viewer import several
 from seglog_protocol import errors, messages
@@ -47,8 +47,9 @@ async def context(view: View) -> dict[str, Any]:
     name, shared = view.request.path_params["topic"], view.session.viewer.shared
     topic = await shared(("topic", name), lambda: view.client.describe_topic(name))
     number = view.number("partition", -1, most=max(0, topic.partitions - 1))
-    page = view.number("page", 0, most=(topic.partitions - 1) // LANES_MAX)
-    numbers = [number] if number >= 0 else range(topic.partitions)[page * LANES_MAX :][:LANES_MAX]
+    view.number("page", 0, most=(topic.partitions - 1) // LANES_MAX)
+    lanes = part_of(view, range(topic.partitions), size=LANES_MAX)
+    numbers = [number] if number >= 0 else lanes.rows
     shown = await shared(("drawn", name, numbers[0], number), lambda: _look(view, name, numbers))
     address = address_of(name)
     if number < 0:
@@ -64,24 +65,19 @@ async def context(view: View) -> dict[str, Any]:
         )
     else:
         raise BadInputError(shown.trouble[0])
-    wrong = [
-        *shown.trouble,
-        *(sentence for each in shown.explained for sentence in problems_of(each.partition)),
-    ]
+    wrong = [*shown.trouble, *(sentence for each in shown.explained for sentence in problems_of(each.partition))]
     lines = partition_facts(shown.explained[0], view.zone) if number >= 0 else []
     return {
         "topic": topic,
         "address": address,
         "number": number,
-        "page": page,
-        "pages": (topic.partitions - 1) // LANES_MAX + 1,
-        "lanes": LANES_MAX,
+        "lanes": lanes,
         "settings": settings_of(topic),
         "segments": chosen(shown.explained[0].segments, SEGMENTS_MAX)[0] if number >= 0 else (),
         "all_segments": len(shown.explained[0].segments) if shown.explained else 0,
         "kept": kept(shown.explained[0]).sentence if shown.explained else "",
         "lines": [(label, sentence) for label, sentence in lines if label not in {"problem", "doubt"}],
-        "wrong": wrong,
+        "problems": [(sentence, "`seglog doctor` says what to do", "") for sentence in wrong],
         "groups_left_out": shown.groups_left_out,
         **drawn(picture),
         "facts": [fact for fact in picture.facts if fact not in wrong],

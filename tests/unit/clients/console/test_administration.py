@@ -1,5 +1,6 @@
 """Pages of transactions, of settings, and of the broker."""
 
+import shlex
 from contextlib import suppress
 
 import seglog
@@ -12,8 +13,17 @@ def test_a_topic_is_created_altered_and_taken_back_truncated_and_deleted(
     visitor: Visitor, client: seglog.Client, commands: CommandsHere
 ) -> None:
     visitor.see("/topics")
-    visitor.send("/change/topic-create", topic="visits", partitions="2", config="retention.ms=7d")
-    assert "visits: 2 partitions" in visitor.send("/change/topic-create")
+    page = visitor.send(
+        "/change/topic-create", topic="visits", partitions="2", config="retention.ms=7d\r\nsegment.ms=9d"
+    )
+    command = visitor.command()
+    assert "Nothing is done yet." in page
+    assert command.endswith("topic create visits --partitions 2 --config retention.ms=7d --config segment.ms=9d")
+    assert commands.ran == []
+    assert "visits: 2 partitions" in (page := visitor.send("/change/topic-create"))
+    assert "It has ended well, with exit code 0." in page
+    assert [["seglog", *ran] for ran in commands.ran] == [shlex.split(command)]
+    assert "It has ended well" not in visitor.see("/topics")
     page = visitor.see("/topics/visits/settings")
     assert "retention.ms 604800000 (7 days) topic Reset… " in page
     page = visitor.see("/topics/visits/settings?key=segment.bytes")
@@ -34,7 +44,9 @@ def test_a_topic_is_created_altered_and_taken_back_truncated_and_deleted(
         producer.send(b"x")
     assert "EARLIEST LATEST" in visitor.send("/change/topic-truncate", before="end")
     assert "visits 0 " in visitor.send("/change/topic-truncate")
-    visitor.send("/change/topic-delete")
+    assert "deleted forever" in (page := visitor.send("/change/topic-delete"))
+    assert "EARLIEST LATEST" in page
+    assert commands.ran[-1][2:] == ["offsets", "visits"]
     assert "visits: deleted" in visitor.send("/change/topic-delete")
     assert "visits" not in [topic.name for topic in client.topics()]
     visitor.see("/topics/visits/settings")

@@ -2,14 +2,11 @@
 
 import errno
 import os
-import shlex
 from typing import Any
 
 import pytest
-from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
 
-import seglog
 from seglog.core.security import Tls
 from seglog.testing import Broker
 from seglog_console import changes
@@ -18,56 +15,8 @@ from seglog_console.changes import Fields, argv_of
 from seglog_console.commands import Outcome, options_of, shell_text
 from seglog_console.console import Console
 from seglog_console.pages import BadInputError
-from seglog_protocol.errors import UnknownTopicError
 from tests.support import each_case
 from tests.unit.clients.console.conftest import CommandsHere, Visitor
-
-
-def sent_by(visitor: Visitor, name: str, **fields: Any) -> str:
-    """The page that comes of a form of a page; that page has it by the function of templates."""
-    visitor.see("/")
-    templates = visitor.browser.app.state.console.templates  # type: ignore[attr-defined]
-    [session] = visitor.browser.app.state.console.sessions._open.values()  # type: ignore[attr-defined]
-    environment = templates._environment
-    shown = {"read_only": False, "csrf": session.csrf, "path": "/", "query": QueryParams("live")}
-    context = environment.from_string("").new_context(shown)
-    visitor.html = str(changes.change_form(context, name, "Do it", **fields))
-    return visitor.send(f"/change/{name}")
-
-
-def test_what_runs_is_what_was_shown(visitor: Visitor, client: seglog.Client, commands: CommandsHere) -> None:
-    page = sent_by(
-        visitor, "topic-create", topic="orders", partitions="2", config="retention.ms=7d\nsegment.bytes=64MiB"
-    )
-    command = visitor.command()
-    assert "Nothing is done yet." in page
-    assert command.endswith("topic create orders --partitions 2 --config retention.ms=7d --config segment.bytes=64MiB")
-    assert commands.ran == []
-    page = visitor.send("/change/topic-create")
-    assert [["seglog", *ran] for ran in commands.ran] == [shlex.split(command)]
-    assert "orders: 2 partitions It has ended well, with exit code 0." in page
-    assert client.describe_topic("orders").partitions == 2
-    assert "It has ended well" not in visitor.see("/")
-
-
-def test_before_a_dangerous_one_it_shows_what_is_there_and_what_cannot_be_undone(
-    visitor: Visitor, client: seglog.Client, commands: CommandsHere
-) -> None:
-    client.create_topic("going")
-    page = sent_by(visitor, "topic-delete", topic="going")
-    assert "deleted forever" in page
-    assert "EARLIEST LATEST" in page
-    assert [ran[2:] for ran in commands.ran] == [["offsets", "going"]]
-    assert "going: deleted" in visitor.send("/change/topic-delete")
-    with pytest.raises(UnknownTopicError):
-        client.describe_topic("going")
-
-
-def test_what_the_broker_refuses_is_shown_as_the_command_says_it(visitor: Visitor) -> None:
-    sent_by(visitor, "topic-alter", topic="nowhere", key="retention.ms", value="7d")
-    page = visitor.send("/change/topic-alter")
-    assert "there is no topic nowhere" in page
-    assert "It has failed, with exit code 4." in page
 
 
 @each_case(

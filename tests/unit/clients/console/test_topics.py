@@ -121,8 +121,8 @@ def test_a_partition_has_a_bar_for_each_segment_and_says_why_it_is_here(browser:
 def test_of_many_partitions_a_page_has_some(browser: TestClient, client: seglog.Client) -> None:
     client.create_topic("wide", 30)
     first, second = look(browser, "/topics/wide"), look(browser, "/topics/wide?page=1")
-    assert "Partitions 0 to 24 of 30" in text_of(first)
-    assert "Partitions 25 to 29 of 30" in text_of(second)
+    assert "1 to 25 of 30 partitions" in text_of(first)
+    assert "26 to 30 of 30 partitions" in text_of(second)
     assert [f"?partition={n}" in second for n in (24, 25, 29)] == [False, True, True]
 
 
