@@ -79,15 +79,20 @@ def _codecs(batches: Sequence[Batch], file: NumberScale) -> Iterator[Row]:
 
 
 def _amounts(batches: Sequence[Batch], file: NumberScale) -> Iterator[Row]:
+    """How many records lie in a kilobyte."""
     intact = [batch for batch in batches if batch.codec != DAMAGED]
     if not intact:
         return
     columns = _columns(intact, [file.place(batch.position) for batch in intact])
     places = [(file.place(some[0].position), file.place(some[-1].position + some[-1].size)) for some in columns]
-    kilobytes = [1000 * sum(each.records for each in some) / sum(each.size for each in some) for some in columns]
-    sizes = [sum(each.size for each in some) / len(some) for some in columns]
-    yield _bars("records", "in a kilobyte", places, kilobytes, [f"{each:.3g}" for each in kilobytes])
-    yield _bars("bytes", "in a batch", places, sizes, [bytes_text(each) for each in sizes])
+    values = [1000 * sum(each.records for each in some) / sum(each.size for each in some) for some in columns]
+    least, most = min(values), max(values) or 1.0
+    spans = [
+        Span(*place, Kind.AMOUNT, max(0.02, value / most), f"{value:.3g}")
+        for place, value in zip(apart(places, 0.005), values, strict=True)
+    ]
+    said = f"in a kilobyte: {most:.3g}" if least == most else f"in a kilobyte: {least:.3g} to {most:.3g}"
+    yield Row(("records",), tuple(spans), (), (said,), lines=_LINES)
 
 
 def _columns(batches: Sequence[Batch], places: Sequence[float]) -> list[list[Batch]]:
@@ -96,20 +101,6 @@ def _columns(batches: Sequence[Batch], places: Sequence[float]) -> list[list[Bat
     for batch, place in zip(batches, places, strict=True):
         found.setdefault(min(_BARS - 1, int(place * _BARS)), []).append(batch)
     return list(found.values())
-
-
-def _bars(
-    label: str, what: str, places: Sequence[tuple[float, float]], values: Sequence[float], said: Sequence[str]
-) -> Row:
-    most = max(values) or 1.0
-    spans = [
-        Span(*place, Kind.AMOUNT, max(0.02, value / most), text)
-        for place, value, text in zip(apart(places, 0.005), values, said, strict=True)
-    ]
-    low, high = said[values.index(min(values))], said[values.index(max(values))]
-    return Row(
-        (label,), tuple(spans), (), (f"{what}: {high}" if low == high else f"{what}: {low} to {high}",), lines=_LINES
-    )
 
 
 def _times(batches: Sequence[Batch], offsets: NumberScale, zone: tzinfo | None) -> Row | None:

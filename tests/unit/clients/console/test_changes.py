@@ -12,7 +12,7 @@ from seglog.testing import Broker
 from seglog_console import changes
 from seglog_console.app import application
 from seglog_console.changes import Fields, argv_of
-from seglog_console.commands import Outcome, options_of, shell_text
+from seglog_console.commands import Outcome, options_of
 from seglog_console.console import Console
 from seglog_console.pages import BadInputError
 from tests.support import each_case
@@ -34,11 +34,6 @@ from tests.unit.clients.console.conftest import CommandsHere, Visitor
 )
 def test_a_command_has_what_its_fields_say(command: str, fields: dict[str, str], argv: list[str]) -> None:
     assert argv_of(command, Fields(fields)) == argv
-
-
-def test_a_command_as_text_is_one_line_of_what_can_be_seen() -> None:
-    assert shell_text(["a b", "it's", "-1h", "größe"]) == """'a b' 'it'"'"'s' -1h 'größe'"""
-    assert shell_text(["a\nb\\'\u202e"]) == r"$'a\U0000000ab\U0000005c\U00000027\U0000202e'"
 
 
 @pytest.mark.parametrize(

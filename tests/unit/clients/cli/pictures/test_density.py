@@ -33,11 +33,10 @@ def test_each_codec_has_a_row_in_which_neighbours_are_one() -> None:
     assert found["zstd"].details == ("batches: 2, of 500 B to 500 B",)
 
 
-def test_bars_are_as_high_as_records_are_dense_batches_large_and_times_late() -> None:
+def test_bars_are_as_high_as_records_are_dense_and_times_late() -> None:
     found = rows(drawn([*PLAIN, *PACKED]))
     assert [span.height for span in found["records"].spans] == [0.5] * 4 + [1.0] * 2
     assert found["records"].details == ("in a kilobyte: 10 to 20",)
-    assert [span.height for span in found["bytes"].spans] == [1.0] * 4 + [0.5] * 2
     heights = [span.height for span in found["time"].spans]
     assert heights == sorted(heights)
     assert found["time"].details == ("from 2023-11-14T22:13:20.000Z to 2023-11-14T22:13:29.001Z",)
@@ -50,7 +49,7 @@ def test_entries_of_the_index_lie_where_they_lead_to() -> None:
 
 def test_batches_of_which_only_the_place_is_known_are_so_called_and_have_no_times() -> None:
     found = rows(drawn([batch._replace(codec="", timestamp=None) for batch in PLAIN]))
-    assert set(found) == {"not read", "records", "bytes"}
+    assert set(found) == {"not read", "records"}
 
 
 def test_what_is_damaged_has_a_row_and_no_bars() -> None:
@@ -63,7 +62,7 @@ def test_what_is_damaged_has_a_row_and_no_bars() -> None:
 def test_thousands_of_batches_are_sixty_bars() -> None:
     batches = [Batch(100 * n, 100, n, n + 1, 1, n, "none" if n % 2 else "lz4") for n in range(40_000)]
     picture = drawn(batches)
-    assert [len(rows(picture)[name].spans) for name in ("records", "bytes", "time")] == [60] * 3
+    assert [len(rows(picture)[name].spans) for name in ("records", "time")] == [60] * 2
     assert len(element_of(picture)) < 60_000
 
 
