@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seglog.cli.arguments import Options
 from seglog.cli.commands import FILE, Command, Option, flag
-from seglog.cli.common import ask_for_password, open_client, warn
+from seglog.cli.common import open_client, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.option_types import LISTEN_ADDRESS
 from seglog.cli.terminal import print_line
-from seglog_protocol.errors import AuthenticationError
+from seglog_protocol.errors import AuthenticationError, SeglogError
 from seglog_protocol.extras import missing
 
 if TYPE_CHECKING:
@@ -30,22 +30,24 @@ def run(options: Options) -> int:
         warn(str(error))
         return FAILED
     host, _, port = options.listen.rpartition(":")
-    _check(options, host.strip("[]"))
+    has_accounts = _has_accounts(options, host.strip("[]"))
     import uvicorn
 
     from seglog_console.app import application
     from seglog_console.console import Console
 
     names = {"localhost", host.strip("[]"), *options.host_name}
-    if options.read_only:
-        ask_for_password(options)
     scheme = "https" if options.tls_certificate else "http"
     shown = "localhost" if _is_loopback(host.strip("[]")) else next(iter(options.host_name), host)
 
     def announce(token: str) -> None:
         where = f"{scheme}://{shown}:{console.port}"
-        one = f"a browser is let in once by {where}/enter?token={token}"
-        print_line(one if console.has_token else f"pages are at {where}")
+        if has_accounts:
+            print_line(f"browsers log in at {where}")
+        elif console.has_token:
+            print_line(f"a browser is let in once by {where}/enter?token={token}")
+        else:
+            print_line(f"pages are at {where}")
         sys.stdout.flush()  # a program may read it behind a pipe
 
     console = Console(
@@ -95,24 +97,36 @@ def _serve(uvicorn: Any, app: Any, console: "Console", host: str, options: Optio
     return OK
 
 
-def _check(options: Options, host: str) -> None:
-    """Raise UsageError for what would show a broker to more people than was meant."""
+def _has_accounts(options: Options, host: str) -> bool:
+    """Whether the broker wants accounts; False where it is away.
+
+    Raises UsageError for what would show a broker to more people than was meant.
+    """
     if not _is_loopback(host) and not options.tls_certificate and not options.without_tls:
         raise UsageError(
             f"--listen {options.listen} can be reached from other machines, so passwords and records would cross the "
             "network as they are: give --tls-certificate and --tls-key, listen on 127.0.0.1 behind a proxy, or add "
             "--without-tls where only a trusted network reaches it, as in a container"
         )
-    if options.no_token:
-        try:
-            with open_client(_without_account(options)):
-                pass
-        except AuthenticationError as error:
+    if "user" in options.security and not options.read_only:
+        warn("each browser logs in with an account of its own; the one given here is for --read-only pages alone")
+    try:
+        with open_client(options if options.read_only else _without_account(options)):
+            return False
+    except AuthenticationError as error:
+        if options.read_only and "user" in options.security:
+            raise
+        if options.no_token:
             raise UsageError(
                 f"--no-token is for a broker without accounts, and {options.server} has them: leave it out"
             ) from error
-    if "user" in options.security and not options.read_only:
-        warn("each browser logs in with an account of its own; the one given here is for --read-only pages alone")
+        return True
+    except SeglogError as error:
+        if options.no_token:
+            raise
+        warn(error.message)
+        warn("pages say so until it answers")
+        return False
 
 
 def _without_account(options: Options) -> Options:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from seglog.cli import main
+from seglog.cli.exits import USAGE
 from seglog.testing import Broker
 from seglog_console.app import application
 from seglog_console.console import Console
@@ -151,3 +153,17 @@ def test_a_broker_that_is_away_is_a_page_that_says_so() -> None:
         answer = browser.get("/")
     assert answer.status_code == 502
     assert "seglog doctor" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--no-token"], "is for a broker without accounts"),
+        (["--listen", "0.0.0.0:9180"], "can be reached from other machines"),
+    ],
+)
+def test_a_console_that_would_show_too_much_does_not_start(
+    secured: Broker, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--server", secured.address, "console", *options]) == USAGE
+    assert said in " ".join(capsys.readouterr().err.split())
