@@ -1,4 +1,4 @@
-"""Real servers of objects, from their registries: Versity's gateway for S3, Azurite for Azure's protocol."""
+"""Servers of objects, from their registries: Versity's gateway and an old moto for S3, Azurite for Azure's protocol."""
 
 import base64
 import email.utils
@@ -8,7 +8,9 @@ import http.client
 import os
 import socket
 import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +24,8 @@ GATEWAY: Final = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 
 ACCESS_KEY: Final = "reader-and-writer"
 SECRET_KEY: Final = "what-nobody-is-to-see"
+
+MOTO: Final = "moto[server]==4.2.14"  # of before conditional writes, and before checksums behind a body
 
 AZURITE: Final = "azurite@3.35.0"
 AZURE_ACCOUNT: Final = "seglog"
@@ -59,6 +63,23 @@ def gateway(folder: Path) -> Iterator[Gateway]:
     command = [str(program), *given, "posix", "--sidecar", f"{folder}/metadata", f"{folder}/objects"]
     with _running(command, folder, lambda: socket.create_connection(("127.0.0.1", found.port)).close()):
         yield found
+
+
+@contextmanager
+def old_store(folder: Path) -> Iterator[int]:
+    """A running store of S3's protocol that ignores conditions of writes, with a bucket, ``backups``; its port."""
+
+    def make(home: Path) -> None:
+        run(sys.executable, "-m", "venv", home)
+        run(home / "bin" / "pip", "install", "--quiet", MOTO)
+
+    with skipped_where_absent("moto"):
+        home = installed("moto", [Path(__file__)], make)
+    port = free_port()
+    bucket = urllib.request.Request(f"http://127.0.0.1:{port}/backups", method="PUT")
+    command = [str(home / "bin" / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
+    with _running(command, folder, lambda: urllib.request.urlopen(bucket).close()):
+        yield port
 
 
 @contextmanager
