@@ -7,12 +7,14 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import aclosing, redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.routing import Match
 from starlette.testclient import TestClient
 
 import seglog
@@ -139,36 +141,20 @@ def visitor(server: Broker, commands: CommandsHere) -> Iterator[Visitor]:
 
 def streamed(server: Broker, path: str, query: str = "live") -> str:
     """The first part that the stream of a page sends."""
-    sent: list[bytes] = []
 
-    async def look() -> None:
+    async def look() -> str:
         console = Console(server.address, has_token=False)
         app = application(console)
-        session = console.sessions
         async with app.router.lifespan_context(app):
-            cookie = f"{console.cookie}={session.open(await console.shared(), is_own_viewer=False).id}"
-            came = asyncio.Event()
+            session = console.sessions.open(await console.shared(), is_own_viewer=False)
+            headers = [(b"host", b"localhost"), (b"cookie", f"{console.cookie}={session.id}".encode())]
+            asked: dict[str, Any] = {"type": "http", "method": "GET", "path": path, "query_string": query.encode()}
+            asked |= {"root_path": "", "headers": headers, "app": app}
+            matches = (route.matches(asked) for route in app.routes)
+            found = next(scope for match, scope in matches if match is Match.FULL)
+            events = (await found["endpoint"](Request(asked | dict(found)))).body_iterator
+            async with aclosing(events):
+                fragment: str = json.loads((await anext(events)).partition("data: ")[2])
+        return fragment
 
-            async def receive() -> dict[str, Any]:
-                await came.wait()
-                return {"type": "http.disconnect"}
-
-            async def send(message: Any) -> None:
-                sent.append(message.get("body", b""))
-                if len(sent) == 2:
-                    came.set()
-
-            headers = [(b"host", b"localhost"), (b"cookie", cookie.encode())]
-            place = {"path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": ""}
-            kind = {
-                "type": "http",
-                "http_version": "1.1",
-                "method": "GET",
-                "scheme": "http",
-                "asgi": {"version": "3.0"},
-            }
-            await app(kind | place | {"headers": headers, "server": ("localhost", 80)}, receive, send)
-
-    asyncio.run(look())
-    fragment: str = json.loads(sent[1].decode().partition("data: ")[2])
-    return fragment
+    return asyncio.run(look())

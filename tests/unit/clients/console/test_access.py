@@ -6,10 +6,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import seglog
-from seglog.core.access import enforce_rules
+from seglog.core.access import create_rules, enforce_rules
 from seglog.testing import Broker
 from seglog_console.app import application
 from seglog_console.console import Console
+from seglog_protocol.access import Kind, Operation, PatternType, Permission, Rule
 from tests.unit.clients.console.conftest import CommandsHere, Visitor
 
 ACCOUNTS = {"admin": "of the admin", "ann": "of ann"}
@@ -109,12 +110,21 @@ def test_a_quota_is_set_and_taken_back(visitor: Visitor) -> None:
 def test_who_may_not_administer_reads_that_in_each_part_and_is_refused_by_the_broker(
     visitor: Visitor, client: seglog.Client
 ) -> None:
+    client.create_topic("shown", 1)
+    client.create_topic("hidden", 1)
+    reads = Rule(Kind.TOPIC, PatternType.LITERAL, "shown", "User:ann", "*", Operation.READ, Permission.ALLOW)
+    client.converse(create_rules([reads]))
     client.converse(enforce_rules(is_on=True))
     log_in(visitor, "ann")
     assert "this account may see is under topics and groups" in visitor.see("/")
     for address in ("/groups", "/broker", "/transactions"):
         visitor.see(address)
         assert visitor.status == 200
+    assert "shown 1 1 0 B - 7 to 14 d, configured 7 d" in (page := visitor.see("/topics"))
+    assert "hidden" not in page
+    assert "1 partition" in visitor.see("/topics/shown")
+    visitor.see("/topics/hidden")
+    assert visitor.status == 403
     visitor.see("/access")
     assert visitor.html.count('<p class="warn">') == 4
     visitor.send("/change/user-add", name="eve")

@@ -11,11 +11,8 @@ from starlette.testclient import TestClient
 
 import seglog
 from seglog import raw
-from seglog.cli import main
 from seglog.testing import Broker
 from seglog_console import segment
-from seglog_console.app import application
-from seglog_console.console import Console
 from seglog_console.pages import ROWS
 from seglog_console.viewer import KEPT_MAX, Viewer, pause_after
 from seglog_protocol.batch_builder import encode_batch
@@ -54,29 +51,6 @@ def test_topics_are_listed_with_what_is_their_own(browser: TestClient, commits: 
     page = text_of(look(browser, "/topics"))
     assert re.search(r"commits 3 \d+ [\d.]+ kB \S+ 2 h \d+ min to 2 h \d+ min, configured 2 h", page)
     assert "retention.ms=7200000 (2 hours), segment.bytes=50000, segment.ms=315360000000 (3650" in page
-
-
-def test_an_account_sees_the_topics_it_may_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    passwords = {"admin": "secret of admin", "ann": "secret of ann"}
-    file = tmp_path / "password"
-    file.write_text(passwords["admin"])
-    file.chmod(0o600)
-    with Broker(users=passwords, admins=["admin"]) as secured:
-        with seglog.connect(secured.address, user="admin", password=passwords["admin"]) as admin:
-            admin.create_topic("shown", 1)
-            admin.create_topic("hidden", 1)
-        for name, value in (("SERVER", secured.address), ("USER", "admin"), ("PASSWORD_FILE", str(file))):
-            monkeypatch.setenv(f"SEGLOG_{name}", value)
-        for words in ("add --user ann --topic shown --consume --group all", "enable --yes"):
-            assert main(["acl", *words.split()]) == 0
-        with TestClient(application(Console(secured.address)), base_url="http://localhost") as entered:
-            form = {"account": "ann", "password": passwords["ann"]}
-            entered.post("/login", headers={"origin": "http://localhost"}, data=form)
-            page = text_of(look(entered, "/topics"))
-            assert "shown 1 1 0 B - 7 to 14 d, configured 7 d" in page
-            assert "hidden" not in page
-            assert "1 partition" in text_of(look(entered, "/topics/shown"))
-            look(entered, "/topics/hidden", 403)
 
 
 def test_a_page_has_fifty_topics_and_leads_to_the_next(browser: TestClient, client: seglog.Client) -> None:
