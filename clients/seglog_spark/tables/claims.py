@@ -42,7 +42,11 @@ class Claim:
             if now is not None and now != found:
                 raise is_taken(self._store.place, now)
             found = now
-        self._write()
+        try:
+            self._write()
+        except InputError:  # the store has seen that another run has come first: say which
+            self.check()
+            raise
         self._sleep(SETTLE_SECONDS)
         self.check()
 

@@ -152,6 +152,16 @@ def test_of_two_runs_that_found_no_claim_one_has_it() -> None:
     others.check()
 
 
+def test_of_two_runs_that_write_at_once_the_second_is_told_who_has_it() -> None:
+    class Met(Bucket):
+        def write(self, name: str, content: bytes) -> None:
+            claim_of(Bucket(PLACE, self.given)).take()
+            super().write(name, content)
+
+    with pytest.raises(InputError, match=rf"another run \(process {os.getpid()} on \S+, since \S+\) is writing to s3"):
+        claim_of(Met(PLACE, MemoryStore())).take()
+
+
 def test_an_owner_that_stood_still_loses_its_claim_and_commits_nothing_more() -> None:
     first, second = buckets()
     still = claim_of(first)
