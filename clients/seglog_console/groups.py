@@ -1,13 +1,13 @@
 """Groups: how far each is behind and when it loses records, reset and deleted; queues (share groups) beside them."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 from seglog.cli.group_tables import assigned_text, facts_of, name_of, offset_notes
 from seglog.cli.lags import behind, kept, what_is_wrong
 from seglog.cli.overview.readings import GroupRow, group_rows
-from seglog.core.conversations import Conversation, ask
 from seglog.core.errors import duration_of
 from seglog.core.share_groups import list_share_groups
 from seglog.groups import GroupDescription, GroupOffset
@@ -34,7 +34,9 @@ async def context(view: View) -> dict[str, Any]:
     prefix, after = view.text("q"), view.text("after")
     begin = max(after, before(prefix)) or None
     shared, converse = view.session.viewer.shared, view.client.converse
-    reply = await shared(("groups", begin), lambda: converse(_listed(begin)))
+    request = messages.ListGroupsRequest(begin, ROWS)
+    call = partial(view.client.call, request, messages.ListGroupsReply, is_repeatable=True)
+    reply, _ = await shared(("groups", begin), call)
     found = [group for group in reply.groups if group.group.startswith(prefix)]
     more = reply.more and len(found) == len(reply.groups)
     queues, no_queues = await unless_refused(shared("queues", lambda: converse(list_share_groups())), [])
@@ -49,11 +51,6 @@ async def context(view: View) -> dict[str, Any]:
         "rows": rows,
         "refusals": list(filter(None, (no_queues, no_numbers))),
     }
-
-
-def _listed(after: str | None) -> Conversation[messages.ListGroupsReply]:
-    request = messages.ListGroupsRequest(after, ROWS)
-    return (yield from ask(request, messages.ListGroupsReply, is_repeatable=True))[0]
 
 
 async def _rows(view: View) -> dict[str, GroupRow]:

@@ -10,7 +10,6 @@ from starlette.exceptions import HTTPException
 
 from seglog.cli.pictures.density import DAMAGED, Batch, Entry, density_picture
 from seglog.cli.segment_table import facts_of
-from seglog.core.conversations import ask
 from seglog.core.errors import count_of
 from seglog_console.pages import View
 from seglog_console.reading import Row, read
@@ -77,7 +76,7 @@ async def _find(
     view: View, topic: str, number: int, base: int
 ) -> tuple[messages.ExplainSegmentsReply, messages.ExplainedSegment]:
     request = messages.ExplainSegmentsRequest(topic, number, after=base - 1 if base else None, limit=_SEGMENTS)
-    reply, payload = await view.client.converse(ask(request, messages.ExplainSegmentsReply, is_repeatable=True))
+    reply, payload = await view.client.call(request, messages.ExplainSegmentsReply, is_repeatable=True)
     found = [segment for segment in messages.decode_segments(payload) if segment.base_offset == base]
     if not found:
         raise HTTPException(
@@ -143,7 +142,7 @@ async def _header(view: View, log: messages.ExplainSegmentsReply, offset: int) -
     """The header of the batch with an offset. Raises OffsetOutOfRangeError and CorruptRecordError."""
     place = messages.FetchPartition(log.topic, log.partition, offset=offset, max_bytes=1)
     request = messages.FetchRequest([place], max_bytes=1, max_wait_ms=0)
-    reply, payload = await view.client.converse(ask(request, messages.FetchReply, is_repeatable=True))
+    reply, payload = await view.client.call(request, messages.FetchReply, is_repeatable=True)
     if (error := reply.partitions[0].error) is not None:
         raise error
     if len(payload) < HEADER_SIZE:

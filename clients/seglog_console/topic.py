@@ -16,7 +16,6 @@ from seglog.cli.pictures.text import lines_of
 from seglog.cli.retention import kept
 from seglog.cli.segment_table import partition_facts
 from seglog.core.committed_offsets import look_up_committed
-from seglog.core.conversations import ask
 from seglog.core.explaining import PartitionExplanation
 from seglog.core.offsets import PartitionLag, partition_lag
 from seglog_console.pages import BadInputError, View, part_of
@@ -119,7 +118,7 @@ async def _groups(view: View, topic: str, numbers: Sequence[int]) -> tuple[dict[
     """Where the groups stand that this account may see, and whether there are more than were asked."""
     listing = messages.ListGroupsRequest(limit=GROUPS_ASKED_MAX)
     try:
-        reply, _ = await view.client.converse(ask(listing, messages.ListGroupsReply, is_repeatable=True))
+        reply, _ = await view.client.call(listing, messages.ListGroupsReply, is_repeatable=True)
     except errors.AuthorizationError:
         return {}, False
 
@@ -135,7 +134,7 @@ async def _groups(view: View, topic: str, numbers: Sequence[int]) -> tuple[dict[
     if not places:
         return {}, reply.more
     request = messages.LagRequest([place for _, place in places])
-    lag, _ = await view.client.converse(ask(request, messages.LagReply, is_repeatable=True))
+    lag, _ = await view.client.call(request, messages.LagReply, is_repeatable=True)
     behind = [
         (group, partition_lag(result, place.offset, lag.now_ms))
         for (group, place), result in zip(places, lag.partitions, strict=True)

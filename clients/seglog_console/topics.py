@@ -6,7 +6,6 @@ from urllib.parse import urlencode
 
 from seglog.cli.overview.readings import Numbers, grown
 from seglog.cli.retention import kept_text
-from seglog.core.conversations import ask
 from seglog.core.explaining import PartitionExplanation
 from seglog.core.topics import page
 from seglog_console.pages import ROWS, View, before
@@ -72,7 +71,7 @@ async def _kept(view: View, name: str) -> str:
 
     async def look() -> str:
         request = messages.ExplainSegmentsRequest(name, 0, limit=_SEGMENTS)
-        reply, payload = await view.client.converse(ask(request, messages.ExplainSegmentsReply, is_repeatable=True))
+        reply, payload = await view.client.call(request, messages.ExplainSegmentsReply, is_repeatable=True)
         return kept_text(PartitionExplanation(reply, messages.decode_segments(payload)))
 
     try:
