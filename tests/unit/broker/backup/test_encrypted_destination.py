@@ -136,7 +136,10 @@ def _swapped(stored: bytes) -> bytes:
         (lambda stored: stored[:-1], "chunk 2"),
         (lambda stored: stored + b"x", "chunk 2"),
         (lambda stored: stored + stored[HEADER_BYTES:], "chunk 2"),
-        (lambda stored: stored[: HEADER_BYTES - 1] + b"!" + stored[HEADER_BYTES:], "chunk 0"),
+        (
+            lambda stored: stored[: HEADER_BYTES - 1] + bytes([stored[HEADER_BYTES - 1] ^ 1]) + stored[HEADER_BYTES:],
+            "chunk 0",
+        ),
     ],
 )
 def test_what_was_moved_cut_or_added_is_found_out(change: Callable[[bytes], bytes], sentence: str) -> None:
