@@ -60,7 +60,7 @@ def scheme(request: pytest.FixtureRequest) -> Scheme:
 @pytest.fixture
 def window(chromium: Browser, scheme: Scheme) -> Iterator[Page]:
     """A window for pictures."""
-    with chromium.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 800}) as context:
+    with chromium.new_context(color_scheme=scheme, viewport={"width": 1360, "height": 800}) as context:
         context.set_default_timeout(SECONDS)
         yield context.new_page()
 
