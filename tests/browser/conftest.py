@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
@@ -18,7 +18,7 @@ from tests.support import missing, shared_data
 
 EVENTS = 20_000
 """Of the real ones: enough for pages that are full, and for segments that lie side by side."""
-Scheme = Literal["light", "dark"]
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 SECONDS = 60_000
 """For a page that is slow on a busy machine, ms."""
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 import seglog
-from tests.browser.conftest import SECONDS, Running, Scheme, console
+from tests.browser.conftest import SCHEMES, SECONDS, Running, console
 from tests.processes import PATIENCE_SECONDS, daemon
 
 pytestmark = pytest.mark.timeout(180)  # a browser that hangs
@@ -35,10 +35,12 @@ PAGES = {
 
 
 def picture(page: Page, name: str, folder: Path) -> None:
-    """The part of a page that a window shows, as WebP."""
+    """The part of a page that a window shows, light and dark, as WebP."""
     session = page.context.new_cdp_session(page)
-    image = session.send("Page.captureScreenshot", {"format": "webp", "quality": 60})
-    (folder / f"{name}.webp").write_bytes(base64.b64decode(image["data"]))
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
+        image = session.send("Page.captureScreenshot", {"format": "webp", "quality": 60})
+        (folder / f"{name}-{scheme}.webp").write_bytes(base64.b64decode(image["data"]))
 
 
 @pytest.fixture
@@ -50,32 +52,23 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.fixture(params=["light", "dark"])
-def scheme(request: pytest.FixtureRequest) -> Scheme:
-    """A preference of the person."""
-    chosen: Scheme = request.param
-    return chosen
-
-
 @pytest.fixture
-def window(chromium: Browser, scheme: Scheme) -> Iterator[Page]:
+def window(chromium: Browser) -> Iterator[Page]:
     """A window for pictures."""
-    with chromium.new_context(color_scheme=scheme, viewport={"width": 1360, "height": 800}) as context:
+    with chromium.new_context(viewport={"width": 1360, "height": 800}) as context:
         context.set_default_timeout(SECONDS)
         yield context.new_page()
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_has_its_picture(window: Page, shown: Running, name: str, scheme: Scheme, folder: Path) -> None:
+def test_a_page_has_its_picture(window: Page, shown: Running, name: str, folder: Path) -> None:
     path, expected = PAGES[name]
     window.goto(shown.address + path)
     assert expected in window.locator("main").inner_text()
-    picture(window, f"{name}-{scheme}", folder)
+    picture(window, name, folder)
 
 
-def test_a_topic_that_runs_shows_how_long_its_records_are_kept(
-    window: Page, tmp_path: Path, scheme: Scheme, folder: Path
-) -> None:
+def test_a_topic_that_runs_shows_how_long_its_records_are_kept(window: Page, tmp_path: Path, folder: Path) -> None:
     """Ten seconds of retention, seven of a segment, five between checks, one until the files are gone."""
     often = ("--set", "log.retention.check.interval.ms=5000", "--set", "log.initial.task.delay.ms=1000")
     settings = {"retention.ms": 10_000, "segment.ms": 7_000, "file.delete.delay.ms": 1_000}
@@ -92,4 +85,4 @@ def test_a_topic_that_runs_shows_how_long_its_records_are_kept(
                     window.wait_for_timeout(500)
         assert re.search(r"kept 1\d to [12]\d s; configured: 10 s", text)
         assert "may expire from" in text
-        picture(window, f"retention-{scheme}", folder)
+        picture(window, "retention", folder)

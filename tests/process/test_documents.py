@@ -284,7 +284,7 @@ def test_the_table_has_exactly_the_packages_that_exist() -> None:
     there = {_name(path.parent) for path in _sources() if path.name != "__init__.py"}
     below = (
         "clients/seglog/",
-        "clients/seglog_console",
+        "clients/seglog_console/",
         "clients/seglog_spark/",
         "broker/seglog_broker/inspect/",
         "broker/seglog_broker/workers/",

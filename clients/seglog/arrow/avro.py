@@ -56,7 +56,7 @@ _UNREADABLE: Final = (
 class AvroValues(Format):
     """Avro as the type of a schema, which is JSON. Raises ValueError for one that cannot be read, or has no columns.
 
-    So values are bounded: fastavro reads one inside of itself until its stack ends, and any number of empty items.
+    So values are bounded: no type is inside of itself, and no items have no bytes, of which there may be any number.
     """
 
     def __init__(self, schema: str, registry: Registry | None = None) -> None:

@@ -1,6 +1,5 @@
 """``seglog console``: pages that draw a log, for a browser."""
 
-import asyncio
 import ipaddress
 import os
 import sys
@@ -67,6 +66,8 @@ def run(options: Options) -> int:
 
 def _serve(uvicorn: Any, app: Any, console: "Console", host: str, options: Options) -> int:
     """Bind first, so that what is printed is true."""
+    import asyncio
+
     config = uvicorn.Config(
         app,
         host=host,

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from seglog.arrow.values import Values
+from seglog_protocol.errors import RegistryError
 from tests.unit.clients.arrow.schema_registry import schema_registry
 
 MONEY = 'syntax = "proto3"; package common; message Money { int64 units = 1; }'
@@ -33,7 +34,7 @@ def test_a_schema_of_a_registry_is_read_with_those_it_refers_to() -> None:
         kind, _ = Values("protobuf", registry=registry.url).for_topic("orders").decoder()
         assert str(kind) == TYPE
         registry.add(3, "orders-value", ORDER, schemaType="PROTOBUF", references=[{**reference, "name": "../../out"}])
-        with pytest.raises(ValueError, match=r"imports '../../out', which is no name of a file"):
+        with pytest.raises(RegistryError, match=r"imports '../../out', which is no name of a file"):
             Values("protobuf", registry=registry.url).for_topic("orders")
 
 

@@ -21,7 +21,7 @@ from tests.installed import Installed, build_wheel
 from tests.processes import Daemon, daemon
 from tests.support import REPOSITORY
 
-BYTES_MAX: Final = 32_000_000
+BYTES_MAX: Final = 34_000_000
 """Of all that ``pip install seglog`` puts on the disk, beside Python."""
 
 IMPORTED: Final = """
