@@ -3,33 +3,23 @@
 from typing import Any, Final
 
 from seglog.cli.overview.headline import RED, YELLOW, figures_of
-from seglog.cli.overview.readings import Numbers, Reading, group_rows, topic_rows
+from seglog.cli.overview.readings import Numbers, Reading, families_of, group_rows, topic_rows
 from seglog_console.pages import View, unless_refused
-from seglog_protocol.messages import HelloReply
 
 ROWS: Final = 12
 """Topics, and groups; the others are behind links."""
 LEVELS: Final = {RED: "bad", YELLOW: "warn"}
 
 
-class _Asked(dict[str, Any]):
-    """No families, and the names that were asked for."""
-
-    def get(self, name: str, *_: object) -> None:
-        """Note the name."""
-        self[name] = None
-
-
-def _families() -> list[str]:
-    asked = _Asked()
-    numbers = Numbers(Reading(0.0, 0.0, HelloReply("", "", {}, {}), asked))
+def _look(reading: Reading) -> None:
+    """Look all up that the page shows."""
+    numbers = Numbers(reading)
     figures_of(numbers), topic_rows(numbers), group_rows(numbers)
     for name in ("seglog_uptime_seconds", "seglog_topics", "seglog_topics_left_out", "seglog_groups_left_out"):
         numbers.value(name)
-    return list(asked)
 
 
-FAMILIES: Final = _families()
+FAMILIES: Final = families_of(_look)
 
 
 async def context(view: View) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from seglog_protocol.texts import disarmed
 FILLED_BYTES_MAX: Final = 24_000
 """The largest record that a form is filled from; for others there is the command."""
 _OF_A_PLACE: Final = {"topic", "partition", "offset", "timestamp"}
-"""What a record that is sent again has anew."""
+"""Fields of a record that are new when it is sent again."""
 
 
 async def context(view: View) -> dict[str, Any]:

@@ -7,13 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from seglog.asyncio import Client
-from seglog.cli.overview.readings import Numbers, Reading
+from seglog.cli.overview.readings import SHARE, Numbers, Reading
 from seglog_protocol.errors import SeglogError
 
 READING_SECONDS: Final = 2.0
 """Time between two readings, however many pages ask."""
-SHARE: Final = 0.05
-"""The most of the time that the broker is asked in: with very many partitions it is asked less often."""
 PAUSE_MAX_SECONDS: Final = 10.0
 """The longest time between two questions: an answer that a restart has held up says nothing about the next one."""
 AT_ONCE: Final = 4
@@ -58,7 +56,6 @@ class Viewer:
         self._samples = _Answer()
         self._now: Reading | None = None
         self._before: Reading | None = None
-        self._due = 0.0
         self._names: dict[str, None] = dict.fromkeys(_ALWAYS)
         self._answers: dict[Hashable, _Answer] = {}
 
@@ -87,8 +84,7 @@ class Viewer:
 
     def renew(self) -> None:
         """Have all asked again by the next page: something was changed."""
-        self._due = 0.0
-        for answer in self._answers.values():
+        for answer in (self._samples, *self._answers.values()):
             answer.due = 0.0
 
     def close(self) -> None:
@@ -100,7 +96,7 @@ class Viewer:
         async with self._samples.turn():
             began = time.monotonic()
             is_known = self._names.keys() >= set(names)
-            if self._now is None or began >= self._due or not is_known:
+            if self._now is None or began >= self._samples.due or not is_known:
                 self._names |= dict.fromkeys(names)
                 families = {family.name: family for family in await self.client.samples(list(self._names))}
                 reading = Reading(time.monotonic(), time.time(), self.client.broker, families)
@@ -108,7 +104,7 @@ class Viewer:
                     reading = reading._replace(hello=await self.client.ping())
                 self._before, self._now = (self._now if is_known else None), reading
                 took = reading.at - began
-                self._due = began + pause_after(took, READING_SECONDS)
+                self._samples.due = began + pause_after(took, READING_SECONDS)
             return self._now, Numbers(self._now, self._before)
 
     async def shared(

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 INTERVAL_SECONDS: Final = 2.0
 PATIENCE_SECONDS: Final = 2.0
 """How long a frame waits for a broker that is away: the page says so then."""
-SHARE: Final = 0.05
-"""The most of the time that the broker is asked in: with very many partitions it is asked less often."""
 
 
 def run(options: Options) -> int:
@@ -90,6 +88,8 @@ class Watched:
         return self.view
 
     def _after(self, begun: float) -> float:
+        from seglog.cli.overview.readings import SHARE
+
         took = self._clock() - begun
         return begun + max(self._interval, took / SHARE if not self.view.trouble else 0.0)
 

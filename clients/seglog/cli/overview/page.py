@@ -16,8 +16,7 @@ from rich.text import Text
 
 from seglog.cli.figures import NONE, bytes_text, count_text, rate_text, seconds_text
 from seglog.cli.overview.headline import RED, YELLOW, Figure, figures_of
-from seglog.cli.overview.readings import GroupRow, Numbers, Reading, TopicRow, group_rows, topic_rows
-from seglog_protocol.messages import HelloReply, MetricFamily
+from seglog.cli.overview.readings import GroupRow, Numbers, Reading, TopicRow, families_of, group_rows, topic_rows
 from seglog_protocol.texts import printable, shortened
 
 PROBLEMS_SHOWN_MAX: Final = 5
@@ -67,21 +66,7 @@ def lines_of(view: View, width: int, height: int | None, *, colours: bool) -> li
 
 def families() -> Sequence[str]:
     """The names of all families that the page shows: it looks them up, also where there are none."""
-    asked = _Asked()
-    page_of(View("", Reading(0.0, 0.0, HelloReply("", "", {}, {}), asked)), SIDE_BY_SIDE_WIDTH, None)
-    return list(asked.names)
-
-
-class _Asked(dict[str, MetricFamily]):
-    """No families, and the names that were asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: dict[str, None] = {}
-
-    def get(self, name: str, *_: object) -> None:  # type: ignore[override]
-        """Note the name."""
-        self.names[name] = None
+    return families_of(lambda reading: page_of(View("", reading), SIDE_BY_SIDE_WIDTH, None))
 
 
 def page_of(view: View, width: int, height: int | None) -> RenderableType:

@@ -3,13 +3,15 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from seglog_protocol.messages import MetricBuckets, MetricFamily, MetricSample
+from seglog_protocol.messages import HelloReply, MetricBuckets, MetricFamily, MetricSample
 
 if TYPE_CHECKING:
     from seglog.client import Client
-    from seglog_protocol.messages import HelloReply
+
+SHARE: Final = 0.05
+"""The most of the time that the broker is asked in: with very many partitions it is asked less often."""
 
 
 class Reading(NamedTuple):
@@ -19,7 +21,7 @@ class Reading(NamedTuple):
     """Seconds of the monotonic clock."""
     wall: float
     """Seconds since 1970."""
-    hello: "HelloReply"
+    hello: HelloReply
     families: Mapping[str, MetricFamily]
 
 
@@ -37,6 +39,25 @@ def read(client: "Client", names: Sequence[str], last: Reading | None = None) ->
     if is_another or now.value("seglog_problems") or hello.problems:
         return reading._replace(hello=client.ping())
     return reading
+
+
+def families_of(look: Callable[[Reading], object]) -> list[str]:
+    """The names of all families that ``look`` looks up in a reading, also where there are none."""
+    asked = _Asked()
+    look(Reading(0.0, 0.0, HelloReply("", "", {}, {}), asked))
+    return list(asked.names)
+
+
+class _Asked(dict[str, MetricFamily]):
+    """No families, and the names that were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: dict[str, None] = {}
+
+    def get(self, name: str, *_: object) -> None:  # type: ignore[override]
+        """Note the name."""
+        self.names[name] = None
 
 
 class Numbers:

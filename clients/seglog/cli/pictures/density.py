@@ -12,7 +12,7 @@ from seglog.core.moments import format_time
 from seglog_protocol.texts import printable
 
 DAMAGED: Final = "damaged"
-"""Stands for the codec of bytes that are no batch any more."""
+"""The name, in place of a codec, of bytes that hold no batch any more."""
 _BARS: Final = 60
 """Of a row; batches are put together for each."""
 _LINES: Final = 4

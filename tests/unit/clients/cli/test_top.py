@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from seglog.cli.top import SHARE, Watched
+from seglog.cli.overview.readings import SHARE
+from seglog.cli.top import Watched
 from seglog.client import Client, connect
 from seglog.testing import Broker
 from seglog_protocol.errors import AuthenticationError, NotReachableError, SeglogError
