@@ -1,6 +1,6 @@
 """Restores a backup into a directory, and compares what the real loader finds there with what the backup counted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -58,16 +58,17 @@ def restore(
         fs.make_directory(f"{path}/{directory}")
     for file in files:
         fs.open(f"{path}/{file.path}", create=True).close()
-    for name, pieces in _pieces(files).items():
-        _write_pieces(fs, destination, name, pieces, path, progress)
+    for name, pieces in pieces_of(files).items():
+        write_pieces(fs, destination, name, pieces, path, progress)
+    make_durable(fs, path, files)
+    finish(fs, path, manifest, new_id)
+
+
+def finish(fs: FileSystem, path: str, manifest: Manifest, new_id: str) -> None:
+    """Make ``path``, which has all files of the backup, a log directory that starts; may be called again. OSError."""
     identity = f"{path}/{filenames.META_PROPERTIES_FILE}"
     if fs.exists(identity):
         write_file_atomically(fs, identity, encode_restored_identity(read_file(fs, identity), new_id, manifest.id))
-    for first in range(0, len(files), FILES_A_SYNC):
-        _make_durable(fs, path, files[first : first + FILES_A_SYNC])
-    for directory in directories:
-        fs.sync_directory(f"{path}/{directory}")
-    fs.sync_directory(path)
     write_format(fs, path)
 
 
@@ -155,20 +156,29 @@ _Piece = tuple[Part, str, int]
 """A part, the path of its file, and its position in that."""
 
 
-def _pieces(files: list[FileEntry]) -> dict[str, list[_Piece]]:
-    """By the files of the destination, what of them goes where, in the order of their bytes."""
+def pieces_of(files: list[FileEntry], first: Mapping[str, int] | None = None) -> dict[str, list[_Piece]]:
+    """By the files of the destination, what of them goes where, in the order of their bytes.
+
+    ``first`` has the number of the part, by path, with which a file begins; without, all of it is wanted.
+    """
     pieces: dict[str, list[_Piece]] = {}
+    first = {} if first is None else first
     for file in files:
         position = 0
-        for part in file.parts:
-            pieces.setdefault(part.name, []).append((part, file.path, position))
+        for number, part in enumerate(file.parts):
+            if number >= first.get(file.path, 0):
+                pieces.setdefault(part.name, []).append((part, file.path, position))
             position += part.size
     return {name: sorted(found, key=lambda piece: piece[0].position) for name, found in pieces.items()}
 
 
-def _write_pieces(
+def write_pieces(
     fs: FileSystem, destination: Destination, name: str, pieces: list[_Piece], path: str, progress: BytesDone
 ) -> None:
+    """Write what the file ``name`` of the destination has into files below ``path``, which are there.
+
+    Raises BackupError for bytes that are not those that were backed up, DestinationError, OSError.
+    """
     stream = _Stream(destination.read(name))
     for part, target, position in pieces:
         crc = written = 0
@@ -208,10 +218,16 @@ class _Stream:
             position += len(piece)
 
 
-def _make_durable(fs: FileSystem, path: str, files: list[FileEntry]) -> None:
-    with ExitStack() as opened:
-        for file in files:
-            fs.set_mtime(f"{path}/{file.path}", file.mtime_ms)
-        found = [opened.enter_context(fs.open(f"{path}/{file.path}", writable=True)) for file in files]
-        for error in filter(None, fs.sync_files(found)):
-            raise error
+def make_durable(fs: FileSystem, path: str, files: list[FileEntry]) -> None:
+    """Sync these files with their times, and the directories they are in. Raises OSError."""
+    for begin in range(0, len(files), FILES_A_SYNC):
+        some = files[begin : begin + FILES_A_SYNC]
+        with ExitStack() as opened:
+            for file in some:
+                fs.set_mtime(f"{path}/{file.path}", file.mtime_ms)
+            found = [opened.enter_context(fs.open(f"{path}/{file.path}", writable=True)) for file in some]
+            for error in filter(None, fs.sync_files(found)):
+                raise error
+    for directory in sorted({parent(f"{path}/{file.path}") for file in files}):
+        fs.sync_directory(directory)
+    fs.sync_directory(path)
