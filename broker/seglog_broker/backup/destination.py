@@ -52,6 +52,14 @@ class Destination:
         """Put a file of these bytes, of any number, which are taken one chunk after the other."""
         raise NotImplementedError
 
+    def put_new(self, name: str, chunks: Iterable[bytes]) -> bool:
+        """Put a short file if there is none of that name, in one step; False: there is one.
+
+        That one may be of this very call, where an answer was lost on its way and the library has asked again. Of any
+        number who do this at once one alone gets True. ``probe_conditions`` says of a place that it lies about that.
+        """
+        raise NotImplementedError
+
     def read(self, name: str) -> Iterator[bytes]:
         """The bytes of a file, in chunks of some MiB at most. Raises MissingFileError at the first."""
         raise NotImplementedError

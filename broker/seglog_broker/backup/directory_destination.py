@@ -1,5 +1,6 @@
 """A destination that is a directory: files that are written under another name, synced, and renamed."""
 
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -7,7 +8,7 @@ from seglog_broker.backup.destination import Destination, DestinationError, Miss
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.copying import UNFINISHED_SUFFIX, PieceSync, copy_file, read_chunks, remove_if_there
 from seglog_broker.storage.io.filenames import is_neighbour
-from seglog_broker.storage.io.filesystem import File, FileSystem, parent, write_all
+from seglog_broker.storage.io.filesystem import CANNOT_LINK, File, FileSystem, parent, write_all
 from seglog_broker.storage.io.os_errors import is_no_room, why
 
 
@@ -31,17 +32,42 @@ class DirectoryDestination(Destination):
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
         """Written and synced under another name, renamed, and its directory synced."""
+        with self._unfinished(name, UNFINISHED_SUFFIX, chunks) as (unfinished, target):
+            self._fs.rename(unfinished, target)
+            self._fs.sync_directory(parent(target))
+
+    def put_new(self, name: str, chunks: Iterable[bytes]) -> bool:
+        """Written and synced under a name of its own, of which the name wanted is made the second (link(2))."""
+        with self._unfinished(name, f".{uuid.uuid4().hex}{UNFINISHED_SUFFIX}", chunks) as (unfinished, target):
+            try:
+                self._fs.link(unfinished, target)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in CANNOT_LINK:
+                    raise
+                raise DestinationError(
+                    f"the file system of {self.place} gives files no second names (hard links), by which one writer of "
+                    f"several would know that it is the first ({why(error)}): name another place"
+                ) from error
+            finally:
+                self._fs.unlink(unfinished)
+            self._fs.sync_directory(parent(target))
+            return True
+
+    @contextmanager
+    def _unfinished(self, name: str, suffix: str, chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+        """Paths of a file of these bytes, and of where it is to be; it is gone after an error."""
         with self._failing("write", name):
             target = self._place_for(name)
-            unfinished = target + UNFINISHED_SUFFIX
+            unfinished = target + suffix
             remove_if_there(self._fs, unfinished)
             file = self._fs.open(unfinished, create=True)
         try:
             with file:
                 self._write(name, file, chunks)
             with self._failing("write", name):
-                self._fs.rename(unfinished, target)
-                self._fs.sync_directory(parent(target))
+                yield unfinished, target
         except BaseException:
             with suppress(OSError):  # else left for ``discard_unfinished``
                 remove_if_there(self._fs, unfinished)
@@ -97,7 +123,8 @@ class DirectoryDestination(Destination):
                 raise DestinationError(
                     f"there is no directory {above} for {path}: make it, or mount the disk that it is on"
                 )
-            self._fs.make_directory(path)
+            with suppress(FileExistsError):  # another writer was faster
+                self._fs.make_directory(path)
         # Also for one that is there: a crash may have come between its making and this.
         self._fs.sync_directory(above)
         self._made.add(path)

@@ -123,6 +123,10 @@ class EncryptedDestination(Destination):
         """Encrypted chunk by chunk."""
         self._inner.put(name, self._encrypted(name, chunks))
 
+    def put_new(self, name: str, chunks: Iterable[bytes]) -> bool:
+        """Encrypted and put if there is none."""
+        return self._inner.put_new(name, self._encrypted(name, chunks))
+
     def read(self, name: str) -> Iterator[bytes]:
         """Each chunk is authenticated before it is given out; that a file was cut shows at its end only."""
         chunks = self._inner.read(name)

@@ -90,6 +90,18 @@ class ObjectStoreDestination(Destination):
                 raise failure from None
             raise
 
+    def put_new(self, name: str, chunks: Iterable[bytes]) -> bool:
+        """In one request, with the condition that there is none."""
+        check_name(name)
+        content = b"".join(chunks)
+        self._note(len(content))
+        try:
+            with self._failing("write", name):
+                obstore.put(self._store, name, content, mode="create", use_multipart=False)
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            return False
+        return True
+
     def read(self, name: str) -> Iterator[bytes]:
         """As the chunks arrive."""
         check_name(name)
@@ -121,6 +133,8 @@ class ObjectStoreDestination(Destination):
     def _failing(self, doing: str, name: str) -> Iterator[None]:
         try:
             yield
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            raise
         except (exceptions.BaseError, FileNotFoundError) as error:  # the library has Python's own class for a 404
             if doing in {"read", "remove"} and is_missing(error):
                 raise MissingFileError(f"the backup in {self.place} has no {name}") from None

@@ -1,15 +1,20 @@
 """Backups in a destination: whose they are, which there are, what each consists of, and which are removed.
 
-    seglog-backup.json   version 1, cluster_id, directory_id: written first, and never changed but by --take-over
+    seglog-backup.json   version, cluster_id, directory_id: written first, and never changed but by --take-over
     backups/<id>.json    a manifest for each backup, written last: a backup is there when its manifest is
     files/<name>         what the manifests name; never changed
 
-What a killed backup left in ``files`` is named by no manifest, and removed by the next one.
+Of version 1 are places of `seglogd backup`. What a killed backup left in ``files`` is named by no manifest, and removed
+by the next one. Where a broker backs up continuously the version is 2; ``points.py`` has what is more there, and
+``seglog-backup.json`` two keys more:
+
+    epoch         how often the place was taken over by another log directory; an id of an epoch above 0 ends with it
+    follows       pairs of an epoch and the id that it began after: what epochs below have after that counts for nothing
 
 A manifest is sealed JSON (``storage/io/small_files.py``), on one line:
 
     version       1
-    id            the backup's name: the time at which it was begun, as 20261127T051500.123Z
+    id            the backup's name: the time at which it was begun, as 20261127T051500.123Z, or 20261127T051500.123Z-1
     created_ms    the same, ms since 1970
     cluster_id, directory_id   of the log directory
     written_by    the version of seglogd
@@ -19,12 +24,15 @@ A manifest is sealed JSON (``storage/io/small_files.py``), on one line:
                   segments: base offset, size, records, batches, the first and the next offset, a CRC-32C over the
                   offsets, counts and checksums of all batches, and the bytes that are in no batch
     problems      a sentence for each thing that is not as it should be
+    is_cut        true of what a running broker has at one moment, which opens as after a kill at that moment: without
+                  counts of segments, and without checkpoints and markers of a clean stop
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -32,6 +40,8 @@ from seglog_broker.backup.destination import MARKER, Destination, MissingFileErr
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
 
 _MANIFEST_VERSION: Final = 1
+
+_T = TypeVar("_T")
 
 
 class BackupError(Exception):
@@ -93,6 +103,7 @@ class Manifest:
     files: tuple[FileEntry, ...]
     logs: tuple[LogEntry, ...]
     problems: tuple[str, ...] = ()
+    is_cut: bool = False
 
     @property
     def names(self) -> Iterator[str]:
@@ -116,38 +127,144 @@ class Manifest:
 
 def decode_manifest(content: bytes, name: str) -> Manifest:
     """The backup in the file ``name``. Raises BackupError."""
-    try:
-        found: dict[str, Any] = unseal(content, ())
-        if found.get("version") != _MANIFEST_VERSION:
-            raise BackupError(
-                f"{name} has version {found.get('version')!r}: use the seglogd that wrote it, or a newer one"
-            )
-        manifest = msgspec.convert(found, Manifest)
-        for entry in manifest.files:
-            _check(entry)
-    except MalformedJsonError as error:
-        raise BackupError(f"{name} is damaged: {error}") from error
-    except ValueError as error:
-        raise BackupError(f"{name} is not understood: an entry in it is not possible") from error
+    manifest = decode_versioned(content, name, Manifest, _MANIFEST_VERSION)
+    for entry in manifest.files:
+        check_path(entry.path, name)
+        if entry.size != sum(part.size for part in entry.parts):
+            raise impossible(name)
     return manifest
 
 
-def _check(entry: FileEntry) -> None:
-    """Raise ValueError for a path that could lead out of a directory, and for parts of another size."""
-    is_within = all(part and part not in {".", ".."} for part in entry.path.split("/"))
-    if not is_within or entry.size != sum(part.size for part in entry.parts):
-        raise ValueError(entry.path)
+def decode_versioned(content: bytes, name: str, kind: type[_T], version: int) -> _T:
+    """The ``kind`` in the file ``name``, which is sealed JSON of this version. Raises BackupError."""
+    try:
+        found: dict[str, Any] = unseal(content, ())
+        if found.get("version") != version:
+            raise BackupError(
+                f"{name} has version {found.get('version')!r}: use the seglogd that wrote it, or a newer one"
+            )
+        return msgspec.convert(found, kind)
+    except MalformedJsonError as error:
+        raise BackupError(f"{name} is damaged: {error}") from error
+    except ValueError as error:
+        raise impossible(name) from error
 
 
-def id_at(now_ms: int) -> str:
+def check_path(path: str, name: str) -> None:
+    """Raise BackupError for a path in the file ``name`` that could lead out of a directory."""
+    if not all(part and part not in {".", ".."} for part in path.split("/")):
+        raise impossible(name)
+
+
+def impossible(name: str) -> BackupError:
+    """The error for a file of the destination that is whole, and makes no sense."""
+    return BackupError(f"{name} is not understood: an entry in it is not possible")
+
+
+_ID: Final = re.compile(r"(\d{8}T\d{6}\.\d{3}Z)(?:-([1-9]\d*))?")
+
+
+def id_at(now_ms: int, epoch: int = 0) -> str:
     """The id of a backup that is begun at this time."""
-    return f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z"
+    time = f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z"
+    return f"{time}-{epoch}" if epoch else time
+
+
+def is_id(text: str) -> bool:
+    """True of what ``id_at`` makes."""
+    return _ID.fullmatch(text) is not None
+
+
+def time_of(backup: str) -> str:
+    """The part of an id that says when: such parts sort as the times do. Also of what begins with an id."""
+    found = _ID.match(backup)
+    return "" if found is None else found[1]
+
+
+def ms_of(backup: str) -> int:
+    """The time in an id, ms since 1970. Raises ValueError for what is none."""
+    return round(datetime.strptime(f"{time_of(backup)[:-1]}000+0000", "%Y%m%dT%H%M%S.%f%z").timestamp() * 1000)
+
+
+def epoch_of(backup: str) -> int:
+    """The epoch in an id."""
+    found = _ID.fullmatch(backup)
+    return int(found[2] or 0) if found is not None else 0
 
 
 MANIFESTS: Final = "backups/"
 FILES: Final = "files/"
-_SUFFIX: Final = ".json"
+SUFFIX: Final = ".json"
+
 _VERSION: Final = 1
+VERSION_OF_POINTS: Final = 2
+"""Of a place where a broker backs up continuously."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The owner of a place: the content of ``seglog-backup.json``."""
+
+    cluster_id: str
+    directory_id: str
+    version: int = _VERSION
+    epoch: int = 0
+    follows: tuple[tuple[int, str], ...] = ()
+
+    def counts(self, backup: str) -> bool:
+        """True of a base or point, by its id, that was not written after another directory had taken the place over."""
+        limits = (time_of(limit) for epoch, limit in self.follows if epoch > epoch_of(backup))
+        return epoch_of(backup) <= self.epoch and all(time_of(backup) <= limit for limit in limits)
+
+    def encode(self) -> bytes:
+        """The content of the file."""
+        facts = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.version == _VERSION:
+            del facts["epoch"], facts["follows"]
+        return seal(facts)
+
+
+def read_marker(destination: Destination) -> Marker | None:
+    """The owner of a place; None where it is nobody's. Raises BackupError."""
+    where = f"{destination.place}/{MARKER}"
+    try:
+        found = unseal(b"".join(destination.read(MARKER)), ())
+        if found.get("version") not in {_VERSION, VERSION_OF_POINTS}:
+            raise BackupError(f"{destination.place} is of version {found.get('version')!r}: use a newer seglogd")
+        return msgspec.convert(found, Marker)
+    except MissingFileError:
+        return None
+    except MalformedJsonError as error:
+        raise BackupError(f"{where} is damaged: {error}") from error
+    except msgspec.ValidationError as error:
+        raise impossible(where) from error
+
+
+def owner_for(destination: Destination, cluster_id: str, directory_id: str | None, otherwise: str) -> Marker | None:
+    """The owner of a place, for who writes backups of this log directory; None where it is empty.
+
+    ``directory_id`` is None where any directory of the cluster may; ``otherwise`` is what to do if it is another one's.
+    Raises BackupError.
+    """
+    place, owner = destination.place, read_marker(destination)
+    if owner is None:
+        strange = next(iter(destination.names()), None)
+        if strange is not None:
+            raise BackupError(
+                f"{place} is not empty, and has no backup of seglog ({strange.name} is there): name another place"
+            )
+    elif owner.cluster_id != cluster_id:
+        raise BackupError(
+            f"{place} has backups of another broker, of cluster {owner.cluster_id}, where this one has {cluster_id}: "
+            "name another place"
+        )
+    elif directory_id is not None and owner.directory_id != directory_id:
+        raise BackupError(
+            f"{place} has backups of another log directory of the same cluster, {owner.directory_id}, where this one "
+            f"is {directory_id}: one of them is a restored copy. If the other one is not used any more {otherwise}, "
+            "else name another place"
+        )
+    return owner
 
 
 class BackupStore:
@@ -158,36 +275,24 @@ class BackupStore:
 
     def claim(self, cluster_id: str, directory_id: str, *, take_over: bool) -> None:
         """Begin to write backups of this log directory. Raises BackupError where others are there."""
-        place = self.destination.place
-        owner = self._owner()
-        if owner is None:
-            strange = next(iter(self.destination.names()), None)
-            if strange is not None:
-                raise BackupError(
-                    f"{place} is not empty, and has no backup of seglog ({strange.name} is there): name another place"
-                )
-        elif owner[0] != cluster_id:
+        wanted = None if take_over else directory_id
+        owner = owner_for(self.destination, cluster_id, wanted, "continue with --take-over")
+        if owner is not None and owner.version != _VERSION:
             raise BackupError(
-                f"{place} has backups of another broker, of cluster {owner[0]}, where this one has {cluster_id}: name "
-                "another place"
+                f"a broker backs up continuously into {self.destination.place} (seglog.backup.to): name another place "
+                "for single backups"
             )
-        elif owner[1] != directory_id and not take_over:
-            raise BackupError(
-                f"{place} has backups of another log directory of the same cluster, {owner[1]}, where this one is "
-                f"{directory_id}: one of them is a restored copy. If the other one is not used any more continue with "
-                "--take-over, else name another place"
-            )
-        if owner != (cluster_id, directory_id):
-            facts = {"version": _VERSION, "cluster_id": cluster_id, "directory_id": directory_id}
-            self.destination.put(MARKER, [seal(facts)])
+        marker = Marker(cluster_id, directory_id)
+        if owner != marker:
+            self.destination.put(MARKER, [marker.encode()])
         self.destination.discard_unfinished()
 
     def ids(self) -> list[str]:
         """Of all backups, the latest first. Raises BackupError where there can be none."""
-        if self._owner() is None:
-            raise BackupError(f"{self.destination.place} is no backup of seglog: it has no {MARKER}")
+        if read_marker(self.destination) is None:
+            raise no_backup(self.destination)
         names = (file.name for file in self.destination.names(MANIFESTS))
-        return sorted((name[len(MANIFESTS) : -len(_SUFFIX)] for name in names if name.endswith(_SUFFIX)), reverse=True)
+        return sorted((name[len(MANIFESTS) : -len(SUFFIX)] for name in names if name.endswith(SUFFIX)), reverse=True)
 
     def finished_ids(self) -> list[str]:
         """As ``ids``. Raises BackupError, also where there are none."""
@@ -198,7 +303,7 @@ class BackupStore:
 
     def read(self, backup: str) -> Manifest:
         """The manifest of a backup. Raises BackupError."""
-        name = f"{MANIFESTS}{backup}{_SUFFIX}"
+        name = f"{MANIFESTS}{backup}{SUFFIX}"
         try:
             return decode_manifest(b"".join(self.destination.read(name)), f"{self.destination.place}/{name}")
         except (MissingFileError, ValueError) as error:
@@ -212,7 +317,7 @@ class BackupStore:
 
     def write(self, manifest: Manifest) -> None:
         """Add a backup, all files of which are there."""
-        self.destination.put(f"{MANIFESTS}{manifest.id}{_SUFFIX}", [manifest.encode()])
+        self.destination.put(f"{MANIFESTS}{manifest.id}{SUFFIX}", [manifest.encode()])
 
     def tidy(self, keep: int | None) -> "Older":
         """Remove files that no backup names, which killed backups leave; and see what one more backup makes too many.
@@ -242,21 +347,14 @@ class BackupStore:
     def remove(self, older: "Older", newest: Manifest) -> None:
         """Remove the backups that are too many since ``newest`` is there, then the files that they alone name."""
         for backup in reversed(older.going):
-            self.destination.delete(f"{MANIFESTS}{backup}{_SUFFIX}")
+            self.destination.delete(f"{MANIFESTS}{backup}{SUFFIX}")
         for name in sorted(older.names_going.difference(newest.names)):
             self.destination.delete(name)
 
-    def _owner(self) -> tuple[str, str] | None:
-        """(cluster id, directory id) of the log directory whose backups these are, None without any."""
-        try:
-            found = unseal(b"".join(self.destination.read(MARKER)), ())
-        except MissingFileError:
-            return None
-        except MalformedJsonError as error:
-            raise BackupError(f"{self.destination.place}/{MARKER} is damaged: {error}") from error
-        if found.get("version") != _VERSION:
-            raise BackupError(f"{self.destination.place} is of version {found.get('version')!r}: use a newer seglogd")
-        return str(found["cluster_id"]), str(found["directory_id"])
+
+def no_backup(destination: Destination) -> BackupError:
+    """The error for a place without any backup."""
+    return BackupError(f"{destination.place} is no backup of seglog: it has no {MARKER}")
 
 
 class Older(NamedTuple):

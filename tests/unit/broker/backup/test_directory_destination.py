@@ -1,7 +1,10 @@
 import errno
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -49,6 +52,49 @@ def test_files_are_put_read_listed_and_deleted(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"made/backup has no top.json$"):
         list(destination.read("top.json"))
     destination.close()
+
+
+def test_of_many_who_put_a_new_file_at_once_one_does(tmp_path: Path) -> None:
+    destination = DirectoryDestination(PosixFileSystem(), f"{tmp_path}/backup")
+    for name in ("lease/1", "lease/2"):
+        together = Barrier(8)
+
+        def put(number: int, name: str = name, together: Barrier = together) -> bool:
+            together.wait()
+            return destination.put_new(name, [b"%d" % number])
+
+        with ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(put, range(8)))
+        assert sorted(answers) == [*[False] * 7, True]
+        assert b"".join(destination.read(name)) == b"%d" % answers.index(True)
+        assert not destination.put_new(name, [b"more"])
+    assert [path.name for path in (tmp_path / "backup/lease").iterdir()] == ["1", "2"], "nothing is left beside"
+
+
+@each_case("policy", [PROCESS_KILL, POWER_LOSS, *map(RANDOM, range(10))])
+def test_a_crash_in_a_put_of_a_new_file_leaves_it_whole_or_not_at_all(policy: CrashPolicy) -> None:
+    for number in range(100):
+        fs = ForgetfulFileSystem()
+        fs.crash_after(number)
+        is_put = False
+        with suppress(SimulatedCrash):
+            is_put = DirectoryDestination(fs, "/backup").put_new("lease/1", [b"mine"])
+        destination = DirectoryDestination(fs.found_after(policy), "/backup")
+        destination.discard_unfinished()
+        found = list(destination.names())
+        assert found == [StoredFile("lease/1", 4)] or (found == [] and not is_put)
+        assert destination.put_new("lease/1", [b"more"]) == (found == [])
+        if is_put:
+            return
+    pytest.fail("it never ended")
+
+
+def test_a_file_system_without_second_names_is_said_to_have_none() -> None:
+    fs = ForgetfulFileSystem()
+    fs.inject(Fault("link", lambda _path: True, errno.EPERM))
+    with pytest.raises(DestinationError, match=r"file system of /backup gives files no second names \(hard links\)"):
+        DirectoryDestination(fs, "/backup").put_new("lease/1", [b"mine"])
+    assert [path for path in fs.snapshot() if "lease/" in path and not path.endswith("/")] == []
 
 
 def test_what_it_makes_is_for_its_owner_alone(tmp_path: Path) -> None:

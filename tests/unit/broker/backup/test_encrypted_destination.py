@@ -57,6 +57,13 @@ def test_what_is_put_is_read(size: int) -> None:
     assert _read(stored) == content
 
 
+def test_a_new_file_is_put_where_there_is_none_and_encrypted() -> None:
+    fs = ForgetfulFileSystem()
+    assert [_made(fs).put_new("a", [b"mine"]), _made(fs).put_new("a", [b"more"])] == [True, False]
+    assert b"".join(_made(fs).read("a")) == b"mine"
+    assert b"mine" not in fs.snapshot()["/backup/a"]
+
+
 @settings(max_examples=examples(200))
 @given(st.lists(st.integers(0, 400_000), max_size=12))
 def test_chunks_of_any_sizes_give_the_same_file(sizes: list[int]) -> None:

@@ -47,6 +47,14 @@ def test_what_is_put_is_read(size: int) -> None:
     destination.close()
 
 
+def test_a_new_file_is_put_where_there_is_none() -> None:
+    throttle = Throttle(None, lambda: 0.0, lambda _: None)
+    destination = _in_memory(throttle=throttle)
+    assert [destination.put_new("lease/1", [b"mi", b"ne"]), destination.put_new("lease/1", [b"more"])] == [True, False]
+    assert b"".join(destination.read("lease/1")) == b"mine"
+    assert throttle.total == 4 + 4 + 4
+
+
 @pytest.mark.parametrize("before", [0, 3 * PART_BYTES])
 def test_a_source_that_fails_is_no_failure_of_the_store(before: int) -> None:
     destination = _in_memory()

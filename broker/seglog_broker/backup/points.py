@@ -1,0 +1,410 @@
+"""Points: what a broker that backs up continuously adds to its place, so that each moment of it can be restored.
+
+A place of version 2 has, beside what ``store.py`` says, where a manifest is called a base:
+
+    points/<base id>/<id>.json   a point: what has changed since the point before, or since the base
+    files/<id>-<n>               what bases and points name; the id is above that of the base or point before
+
+A base or a point is there when its object is, which is put last, and is then the newest moment there is. A new base
+follows where points have become as long as it, and after an hour. Ids rise, whatever the clock does, so that a name
+that a base knows, or one above it, is all that later points and bases can name: what is older than the oldest base
+and not named by it can be removed.
+
+Another log directory that takes the place over writes into ``seglog-backup.json`` a higher epoch and which base or
+point it continues, in one step. What the writer before adds after that one counts for nothing.
+
+A point is sealed JSON, on one line:
+
+    version    1
+    id         rising, see ``id_at``: the time of the moment it has
+    base       the id of its base
+    previous   the id of the point before, or the base
+    files      of each file that is new or has changed: path, size, mtime_ms, inode, and what it consists of: the first
+               ``kept`` parts that it had, then these parts
+    removed    paths of files that are gone; they count before ``files``
+    logs       of each partition that has changed: as in a manifest, without segments; start and end are known
+    gone       topic and number of each partition that is gone; they count before ``logs``
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Final, NamedTuple
+
+from seglog_broker.backup.destination import MARKER, Destination, MissingFileError
+from seglog_broker.backup.store import (
+    FILES,
+    MANIFESTS,
+    SUFFIX,
+    VERSION_OF_POINTS,
+    BackupError,
+    FileEntry,
+    LogEntry,
+    Manifest,
+    Marker,
+    Part,
+    check_path,
+    decode_manifest,
+    decode_versioned,
+    id_at,
+    impossible,
+    is_id,
+    ms_of,
+    no_backup,
+    owner_for,
+    read_marker,
+    time_of,
+)
+from seglog_broker.storage.io.small_files import seal
+from seglog_protocol.checkpoint_files import TopicPartition
+from seglog_protocol.version import VERSION
+
+POINTS: Final = "points/"
+
+POINTS_BYTES_MIN: Final = 1024 * 1024
+"""Of points since a base, before there is another one for their size."""
+
+BASE_MS: Final = 3_600_000
+"""Between two bases at most, where there are points."""
+
+_VERSION: Final = 1
+
+
+class FileChange(NamedTuple):
+    """A file that is new or has changed: it has the first ``kept`` parts that it had, and then ``parts``."""
+
+    path: str
+    size: int
+    mtime_ms: int
+    inode: int
+    kept: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Changes since the point ``previous``, or since the base."""
+
+    id: str
+    base: str
+    previous: str
+    files: tuple[FileChange, ...] = ()
+    removed: tuple[str, ...] = ()
+    logs: tuple[LogEntry, ...] = ()
+    gone: tuple[TopicPartition, ...] = ()
+
+    def encode(self) -> bytes:
+        """The content of the file."""
+        return seal({"version": _VERSION, **{field.name: getattr(self, field.name) for field in fields(self)}})
+
+
+def decode_point(content: bytes, name: str) -> Point:
+    """The point in the file ``name``. Raises BackupError."""
+    point = decode_versioned(content, name, Point, _VERSION)
+    for path in (*point.removed, *(change.path for change in point.files)):
+        check_path(path, name)
+    return point
+
+
+@dataclass(slots=True)
+class State:
+    """All files and logs at one moment, which the next point changes."""
+
+    cluster_id: str
+    directory_id: str
+    id: str = ""
+    """Of the last point, or of the base; empty before the first."""
+    base: str = ""
+    files: dict[str, FileEntry] = field(default_factory=dict)
+    """By path."""
+    logs: dict[TopicPartition, LogEntry] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> "State":
+        """The state that a base has."""
+        return cls(
+            manifest.cluster_id,
+            manifest.directory_id,
+            manifest.id,
+            manifest.id,
+            {entry.path: entry for entry in manifest.files},
+            {(log.topic, log.partition): log for log in manifest.logs},
+        )
+
+    def copy(self) -> "State":
+        """Another one with the same."""
+        return replace(self, files=dict(self.files), logs=dict(self.logs))
+
+    def apply(self, point: Point) -> None:
+        """Make this the state with ``point``, which follows it. Raises BackupError, and has not changed then."""
+        entries = self.entries_of(point)
+        for path in point.removed:
+            self.files.pop(path, None)
+        self.files.update((entry.path, entry) for entry in entries)
+        for key in point.gone:
+            self.logs.pop(key, None)
+        for log in point.logs:
+            self.logs[log.topic, log.partition] = log
+        self.id, self.base = point.id, point.base
+
+    def entries_of(self, point: Point) -> list[FileEntry]:
+        """The files that ``point`` changes, as they are then. Raises BackupError for a point of another state."""
+        entries, removed = [], set(point.removed)
+        for path, size, mtime_ms, inode, kept, parts in point.files:
+            before = self.files[path].parts if path in self.files and path not in removed else ()
+            entry = FileEntry(path, size, mtime_ms, inode, (*before[:kept], *parts))
+            if not 0 <= kept <= len(before) or size != sum(part.size for part in entry.parts):
+                raise impossible(f"the point {point.id}")
+            entries.append(entry)
+        return entries
+
+    def manifest(self) -> Manifest:
+        """The state as a base."""
+        return Manifest(
+            self.id,
+            ms_of(self.id),
+            self.cluster_id,
+            self.directory_id,
+            VERSION,
+            tuple(self.files.values()),
+            tuple(self.logs.values()),
+            is_cut=True,
+        )
+
+
+def difference(before: State, after: Manifest) -> Point:
+    """The point that would lead from one state to a base; its files have in common the parts that they begin with."""
+    changes = []
+    for entry in after.files:
+        had = before.files.get(entry.path)
+        if had != entry:
+            parts = had.parts if had is not None else ()
+            pairs = zip(parts, entry.parts, strict=False)
+            kept = next((number for number, (one, other) in enumerate(pairs) if one != other), None)
+            kept = min(len(parts), len(entry.parts)) if kept is None else kept
+            changes.append(FileChange(*entry[:4], kept, entry.parts[kept:]))
+    paths = {entry.path for entry in after.files}
+    there = {(log.topic, log.partition): log for log in after.logs}
+    return Point(
+        after.id,
+        after.id,
+        before.id,
+        tuple(changes),
+        tuple(path for path in before.files if path not in paths),
+        tuple(log for key, log in there.items() if before.logs.get(key) != log),
+        tuple(key for key in before.logs if key not in there),
+    )
+
+
+class PointStore:
+    """The bases and points in one destination, for whoever reads them; also those of a place of version 1."""
+
+    def __init__(self, destination: Destination) -> None:
+        self.destination = destination
+
+    def marker(self) -> Marker:
+        """The owner of the place. Raises BackupError, also where it is nobody's."""
+        marker = read_marker(self.destination)
+        if marker is None:
+            raise no_backup(self.destination)
+        return marker
+
+    def bases(self, marker: Marker | None = None) -> list[str]:
+        """The ids of the bases that count, the oldest first; there is at least one. Raises BackupError."""
+        marker = marker or self.marker()
+        bases = sorted(filter(marker.counts, self.ids(MANIFESTS)), key=time_of)
+        if not bases:
+            raise BackupError(f"{self.destination.place} has no finished backup yet")
+        return bases
+
+    def ids(self, prefix: str) -> list[str]:
+        """Of all objects with this prefix whose names end with an id, whether they count or not."""
+        names = (file.name for file in self.destination.names(prefix))
+        found = (name[len(prefix) : -len(SUFFIX)] for name in names if name.endswith(SUFFIX))
+        return [text for text in found if is_id(text)]
+
+    def at(self, until_ms: int | None = None) -> State:
+        """The newest state, or the newest that is not after ``until_ms``.
+
+        Raises BackupError, also for a moment before the first one that is there.
+        """
+        marker = self.marker()
+        bases = self.bases(marker)
+        known = [base for base in bases if until_ms is None or ms_of(base) <= until_ms]
+        if not known:
+            raise BackupError(
+                f"{self.destination.place} has nothing of that time: the first moment that it has is {bases[0]}"
+            )
+        state = State.of(self.read_base(known[-1]))
+        for point in self._points(marker, state.base, state.id, until_ms):
+            state.apply(point)
+        return state
+
+    def since(self, state: State) -> Iterator[Point]:
+        """Points that lead from ``state`` to the newest one, each to be applied before the next is asked for.
+
+        One that leads to another base has what is different in that. Raises BackupError.
+        """
+        marker = self.marker()
+        newest = self.bases(marker)[-1]
+        if newest != state.base:
+            yield difference(state, self.read_base(newest))
+        yield from self._points(marker, newest, state.id, None)
+
+    def read_base(self, base: str) -> Manifest:
+        """A base. Raises BackupError."""
+        name = f"{MANIFESTS}{base}{SUFFIX}"
+        return decode_manifest(self._read(name), f"{self.destination.place}/{name}")
+
+    def take_over(self, directory_id: str, follows: str) -> Marker:
+        """Have the place belong to another log directory, which continues the base or point ``follows``, in one step.
+
+        What the directory before adds from then on counts for nothing, as what it has added since. Raises BackupError.
+        """
+        marker = self.marker()
+        if marker.version != VERSION_OF_POINTS:
+            raise BackupError(
+                f"{self.destination.place} has single backups, and no broker backs up into it: `seglogd backup` of the "
+                "restored directory takes it over, with --take-over"
+            )
+        oldest = time_of(min(self.ids(MANIFESTS), default="", key=time_of))
+        kept = [(epoch, limit) for epoch, limit in marker.follows if time_of(limit) >= oldest]
+        epoch = marker.epoch + 1
+        marker = replace(marker, directory_id=directory_id, epoch=epoch, follows=(*kept, (epoch, follows)))
+        self.destination.put(MARKER, [marker.encode()])
+        return marker
+
+    def _points(self, marker: Marker, base: str, after: str, until_ms: int | None) -> Iterator[Point]:
+        """The points of a base that count, in their order, from the one that follows ``after`` on."""
+        prefix = f"{POINTS}{base}/"
+        is_listed_again = False
+        while True:
+            ids = sorted(filter(marker.counts, self.ids(prefix)), key=time_of)
+            for point in (self._point(prefix, found) for found in ids if time_of(found) > time_of(after)):
+                if until_ms is not None and ms_of(point.id) > until_ms:
+                    return
+                if point.previous != after:
+                    break
+                yield point
+                after = point.id
+            else:
+                return
+            if is_listed_again:
+                raise BackupError(
+                    f"{self.destination.place} lacks the point between {after} and {point.id}: the last moment before "
+                    "that is restored by --until"
+                )
+            is_listed_again = True  # one that was put during a listing may not have been in it
+
+    def _point(self, prefix: str, point: str) -> Point:
+        name = f"{prefix}{point}{SUFFIX}"
+        return decode_point(self._read(name), f"{self.destination.place}/{name}")
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return b"".join(self.destination.read(name))
+        except MissingFileError as error:
+            raise BackupError(f"{error}: it was removed meanwhile, or lost; run the same again") from error
+
+
+class PointWriter:
+    """Adds bases and points to a place, for the one log directory that it belongs to, and removes old ones.
+
+    What it publishes first is a base, so that no point is beside one that a killed writer has had under way.
+    """
+
+    def __init__(self, destination: Destination, cluster_id: str, directory_id: str) -> None:
+        """Claim the place, which is made if it is empty, and raised to version 2 if it has backups of this directory.
+
+        Raises BackupError where it is another one's, DestinationError.
+        """
+        owner = owner_for(destination, cluster_id, directory_id, "restore with --take-over")
+        self._marker = replace(owner or Marker(cluster_id, directory_id), version=VERSION_OF_POINTS)
+        if owner != self._marker:
+            destination.put(MARKER, [self._marker.encode()])
+        destination.discard_unfinished()
+        self._destination, self._store = destination, PointStore(destination)
+        self.state = State(cluster_id, directory_id)
+        """What the place has, which may be nothing yet."""
+        if any(map(self._marker.counts, self._store.ids(MANIFESTS))):
+            self.state = replace(self._store.at(), directory_id=directory_id)
+        self._base_bytes = self._points_bytes = 0
+        self._last = self.state.id
+        self._has_base = False
+        self._remove_orphans()
+
+    @property
+    def epoch(self) -> int:
+        """How often the place was taken over."""
+        return self._marker.epoch
+
+    def next_id(self, now_ms: int) -> str:
+        """An id for a point, or for names of files that it will have; above all that were given before."""
+        if self._last:
+            now_ms = max(now_ms, ms_of(self._last) + 1)
+        self._last = id_at(now_ms, self._marker.epoch)
+        return self._last
+
+    def publish(self, point: Point) -> bool:
+        """Add a point whose files are there, which follows ``state``, and is that afterwards; True: as a base.
+
+        Its id has to be from ``next_id``, and names of new files to have ids from there since the point before. May be
+        called again with the same one after DestinationError. Raises BackupError, TakenOverError among them.
+        """
+        self._check_owner()
+        content = point.encode()
+        state = self.state
+        is_base = (
+            not self._has_base
+            or self._points_bytes + len(content) > max(self._base_bytes, POINTS_BYTES_MIN)
+            or ms_of(point.id) - ms_of(state.base) >= BASE_MS
+        )
+        if is_base:
+            state = state.copy()
+            state.apply(replace(point, base=point.id))
+            content = state.manifest().encode()
+            self._destination.put(f"{MANIFESTS}{point.id}{SUFFIX}", [content])
+            self.state, self._has_base = state, True
+            self._base_bytes, self._points_bytes = len(content), 0
+        else:
+            state.entries_of(point)  # nothing is put that does not follow
+            self._destination.put(f"{POINTS}{state.base}/{point.id}{SUFFIX}", [content])
+            state.apply(point)
+            self._points_bytes += len(content)
+        return is_base
+
+    def collect(self, now_ms: int, keep_ms: int) -> None:
+        """Remove what no moment since ``now_ms - keep_ms`` needs, or has ever needed. Raises BackupError."""
+        self._check_owner()
+        old = [base for base in self._store.bases() if ms_of(base) <= now_ms - keep_ms]
+        if not old:
+            return
+        oldest = old[-1]
+        names = set(self._store.read_base(oldest).names)
+        for base in sorted(self._store.ids(MANIFESTS), key=time_of):
+            if time_of(base) < time_of(oldest):
+                # Without its manifest nothing would say that there are points.
+                for point in sorted(self._store.ids(f"{POINTS}{base}/"), reverse=True):
+                    self._destination.delete(f"{POINTS}{base}/{point}{SUFFIX}")
+                self._destination.delete(f"{MANIFESTS}{base}{SUFFIX}")
+        self._remove_files(names, lambda time: time <= time_of(oldest))
+
+    def _check_owner(self) -> None:
+        if read_marker(self._destination) != self._marker:
+            raise TakenOverError(
+                f"{self._destination.place} was taken over by another log directory: this broker backs up no more; end "
+                "it, if the other one serves, else name another place"
+            )
+
+    def _remove_orphans(self) -> None:
+        """Remove files that were put for a point that never came."""
+        names = {part.name for entry in self.state.files.values() for part in entry.parts}
+        self._remove_files(names, lambda time: time > time_of(self.state.id))
+
+    def _remove_files(self, names: set[str], is_wanted: Callable[[str], bool]) -> None:
+        for name in [file.name for file in self._destination.names(FILES)]:
+            if name not in names and is_wanted(time_of(name[len(FILES) :])):
+                self._destination.delete(name)
+
+
+class TakenOverError(BackupError):
+    """The place belongs to another log directory now."""
