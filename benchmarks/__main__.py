@@ -15,6 +15,7 @@ from typing import Final
 from benchmarks import (
     append,
     archiving,
+    backup,
     clients,
     compaction,
     console,
@@ -59,6 +60,7 @@ BENCHMARKS: Final = (
     group_loading.BENCHMARK,
     transactions.BENCHMARK,
     quotas.BENCHMARK,
+    backup.BENCHMARK,
     spark.BENCHMARK,
     spark_writing.BENCHMARK,
     archiving.BENCHMARK,
@@ -77,7 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rounds = options.rounds or (
         ROUNDS_QUICK if options.quick else ROUNDS if options.peers is None else command.ROUNDS_WITH_PEERS
     )
-    bench = Bench(rounds, options.quick, directory, options.peers_python, options.beside_kafka)
+    bench = Bench(
+        rounds, options.quick, directory, options.peers_python, options.beside_kafka, options.backup_gigabytes
+    )
     facts = machine(bench)
     print(machine_line(facts))
     if options.peers is not None:
@@ -154,6 +158,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=Path,
         metavar="DIRECTORY",
         help="groups beside a real Kafka, which DIRECTORY/kafka/kafka runs",
+    )
+    parser.add_argument(
+        "--backup-gigabytes", type=float, metavar="GB", default=10, help="of the backup that is restored (10)"
     )
     command.add_arguments(parser)
     options = parser.parse_args(arguments)

@@ -100,6 +100,8 @@ class Bench:
     peers_python: str | None = None
     kafka_scripts: Path | None = None
     """The directory with ``kafka/kafka``, which runs a real Kafka; None: nothing stands beside one."""
+    backup_gigabytes: float = 10
+    """What is restored."""
     group: str = ""
     problems: list[str] = field(default_factory=list)
     """Errors of the daemon under test, never its slowness."""

@@ -247,6 +247,14 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
 
+def children(pid: int, part: str) -> list[int]:
+    """Processes that a process has started, and in whose command this is."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(pid)], capture_output=True, text=True, check=False
+    )
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if part in line]
+
+
 def family_cpu_seconds() -> float:
     """User and system time of this process and of all that came of it, children that have ended and were awaited too.
 
