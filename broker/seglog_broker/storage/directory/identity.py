@@ -36,6 +36,7 @@ _META_VERSION: Final = "1"
 _CLOCK_VERSION: Final = 1
 
 _BEING_RESTORED: Final = "being restored"
+_BEING_FOLLOWED: Final = "of a standby"
 
 _DIRECTORY_ID: Final = re.compile(r"[ \t]*directory\.id[ \t]*[=:]|# restored by seglog ")
 
@@ -63,6 +64,11 @@ def check_format(fs: FileSystem, path: str) -> None:
             f"a restore into {path} was not finished: remove everything in it, and run `seglogd restore` again",
             path=path,
         )
+    if text == _BEING_FOLLOWED:
+        raise LogDirectoryError(
+            f"{path} is a standby's: have it serve with `seglog promote {path}`, while seglogd --standby runs on it",
+            path=path,
+        )
     if not text.isdigit() or int(text) > FORMAT_VERSION:
         raise LogDirectoryError(
             f"{file} says format {text[:20]!r}, this version of seglog knows formats up to {FORMAT_VERSION}: "
@@ -79,6 +85,17 @@ def write_format(fs: FileSystem, path: str) -> None:
 def begin_restore(fs: FileSystem, path: str) -> None:
     """Have every start refuse the log directory ``path`` until ``write_format``: its files are not all there."""
     write_file_atomically(fs, f"{path}/{filenames.FORMAT_FILE}", f"{_BEING_RESTORED}\n".encode())
+
+
+def begin_following(fs: FileSystem, path: str) -> None:
+    """Have every start of a broker refuse the log directory ``path`` until ``write_format``: a standby's."""
+    write_file_atomically(fs, f"{path}/{filenames.FORMAT_FILE}", f"{_BEING_FOLLOWED}\n".encode())
+
+
+def is_followed(fs: FileSystem, path: str) -> bool:
+    """True of the directory of a standby that was not promoted."""
+    file = f"{path}/{filenames.FORMAT_FILE}"
+    return fs.exists(file) and read_file(fs, file) == f"{_BEING_FOLLOWED}\n".encode()
 
 
 def encode_restored_identity(content: bytes, directory_id: str, backup: str) -> bytes:
