@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Final, NamedTuple
 
-from seglog_broker.backup.destination import MARKER, Destination, MissingFileError
+from seglog_broker.backup.destination import MARKER, Destination, DestinationError, MissingFileError
 from seglog_broker.backup.store import (
     FILES,
     MANIFESTS,
@@ -41,6 +41,7 @@ from seglog_broker.backup.store import (
     LogEntry,
     Manifest,
     Marker,
+    OtherOwnerError,
     Part,
     check_path,
     decode_manifest,
@@ -389,7 +390,12 @@ class PointWriter:
         self._remove_files(names, lambda time: time <= time_of(oldest))
 
     def _check_owner(self) -> None:
-        if read_marker(self._destination) != self._marker:
+        marker = read_marker(self._destination)
+        if marker is None:  # as where a disk is not mounted
+            raise DestinationError(
+                f"{self._destination.place} has lost its {MARKER}: bring it back, or name another place"
+            )
+        if marker != self._marker:
             raise TakenOverError(
                 f"{self._destination.place} was taken over by another log directory: this broker backs up no more; end "
                 "it, if the other one serves, else name another place"
@@ -406,5 +412,5 @@ class PointWriter:
                 self._destination.delete(name)
 
 
-class TakenOverError(BackupError):
+class TakenOverError(OtherOwnerError):
     """The place belongs to another log directory now."""

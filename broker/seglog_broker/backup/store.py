@@ -48,6 +48,10 @@ class BackupError(Exception):
     """A backup cannot be made, read or restored; the message says why, and what to do."""
 
 
+class OtherOwnerError(BackupError):
+    """The place is another log directory's, or no place of backups: this one can never write there."""
+
+
 class Part(NamedTuple):
     """Bytes of a file: ``size`` bytes at ``position`` of the file ``name`` of the destination, with their CRC-32C."""
 
@@ -244,22 +248,22 @@ def owner_for(destination: Destination, cluster_id: str, directory_id: str | Non
     """The owner of a place, for who writes backups of this log directory; None where it is empty.
 
     ``directory_id`` is None where any directory of the cluster may; ``otherwise`` is what to do if it is another one's.
-    Raises BackupError.
+    Raises BackupError, OtherOwnerError among them.
     """
     place, owner = destination.place, read_marker(destination)
     if owner is None:
         strange = next(iter(destination.names()), None)
         if strange is not None:
-            raise BackupError(
+            raise OtherOwnerError(
                 f"{place} is not empty, and has no backup of seglog ({strange.name} is there): name another place"
             )
     elif owner.cluster_id != cluster_id:
-        raise BackupError(
+        raise OtherOwnerError(
             f"{place} has backups of another broker, of cluster {owner.cluster_id}, where this one has {cluster_id}: "
             "name another place"
         )
     elif directory_id is not None and owner.directory_id != directory_id:
-        raise BackupError(
+        raise OtherOwnerError(
             f"{place} has backups of another log directory of the same cluster, {owner.directory_id}, where this one "
             f"is {directory_id}: one of them is a restored copy. If the other one is not used any more {otherwise}, "
             "else name another place"

@@ -1,0 +1,136 @@
+"""The process that backs a running broker up: ``python -m seglog_broker.backup.agent``, started by the broker.
+
+It is a process, because its reading, checksums and encryption would slow the broker's loop down. It asks on standard
+output and is answered on standard input, see ``agent_messages``. When that ends the broker has ended, and it ends at
+once, also during an upload: what has no point yet is put again by the next one.
+"""
+
+import os
+import signal
+import threading
+import time
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, NoReturn, TypeVar
+
+from seglog_broker.backup.agent_messages import (
+    LINE_BYTES_MAX,
+    Begin,
+    Changes,
+    ChangesWanted,
+    Cut,
+    CutWanted,
+    FromAgent,
+    ToAgent,
+    line_of,
+    to_agent,
+)
+from seglog_broker.backup.destination import Destination
+from seglog_broker.backup.encrypted_destination import read_key_file
+from seglog_broker.backup.following import Follower
+from seglog_broker.backup.keeping_up import KeepingUp
+from seglog_broker.backup.opening import open_destination
+from seglog_broker.backup.points import PointWriter
+from seglog_broker.storage.io.clock import Throttle
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+
+NICENESS: Final = 5
+"""What is added to the priority number: the broker comes first."""
+
+_STDIN: Final = 0
+_STDOUT: Final = 1
+
+AnswerT = TypeVar("AnswerT", bound=ToAgent)
+
+
+class Broker:
+    """The broker at the other end. Any thread may tell it something, one asks."""
+
+    def __init__(self) -> None:
+        self._answers: SimpleQueue[ToAgent] = SimpleQueue()
+        self._telling = threading.Lock()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        """Put answers into the queue; end the process when there are no more."""
+        try:
+            with os.fdopen(_STDIN, "rb", closefd=False) as stdin:
+                while line := stdin.readline(LINE_BYTES_MAX):
+                    self._answers.put(to_agent(line))
+        finally:
+            os._exit(0)
+
+    def next(self, kind: type[AnswerT]) -> AnswerT:
+        """Wait for the next message, which has to be one of ``kind``. Raises TypeError."""
+        answer = self._answers.get()
+        if not isinstance(answer, kind):
+            raise TypeError(f"{kind.__name__} was to come, and {type(answer).__name__} came")
+        return answer
+
+    def tell(self, message: FromAgent) -> None:
+        """Send a message."""
+        with self._telling:
+            rest = memoryview(line_of(message))
+            while rest:
+                rest = rest[os.write(_STDOUT, rest) :]
+
+    def cut(self, is_whole: bool) -> Cut:
+        """Ask for a cut, and wait for it."""
+        self.tell(CutWanted(is_whole))
+        return self.next(Cut)
+
+    def changes(self, number: int) -> Changes:
+        """Ask what has changed since the cut ``number``, and wait for the answer."""
+        self.tell(ChangesWanted(number))
+        return self.next(Changes)
+
+
+def _destination(begin: Begin, throttle: Throttle | None) -> Destination:
+    """The place, by another connection for each caller. Raises DestinationError, KeyFileError."""
+    key = read_key_file(begin.key_file) if begin.key_file else None
+    return open_destination(PosixFileSystem(), begin.place, key=key, throttle=throttle)
+
+
+def _open_follower(begin: Begin, broker: Broker, throttle: Throttle) -> Follower:
+    """Claim the place and read what it has. Raises BackupError, DestinationError, KeyFileError."""
+    destination = _destination(begin, throttle)
+    try:
+        writer = PointWriter(destination, begin.cluster_id, begin.directory_id)
+    except BaseException:
+        destination.close()
+        raise
+    read = throttle.total
+    return Follower(
+        PosixFileSystem(),
+        begin.log_dir,
+        destination,
+        writer,
+        ask_cut=broker.cut,
+        ask_changes=broker.changes,
+        sent=lambda: throttle.total - read,
+        keep_ms=begin.keep_ms,
+    )
+
+
+def main() -> NoReturn:
+    """Back up until standard input ends.
+
+    Signals that a terminal or a service manager sends to all processes of the broker at once are ignored: the broker
+    gets them too, and what it still writes while it stops is to get to the place.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
+    broker = Broker()
+    begin = broker.next(Begin)
+    throttle = Throttle(begin.bandwidth or None, time.monotonic, time.sleep, window_seconds=0.0)
+    # A lease is held here: by a thread, with a ``_destination`` of its own, so that no upload holds it up.
+    rounds = KeepingUp(partial(_open_follower, begin, broker, throttle), broker.tell, time.monotonic, begin.lag_ms)
+    while (seconds := rounds.step()) is not None:
+        time.sleep(seconds)
+    while True:  # until the broker ends, which may have to be told more
+        time.sleep(3600)
+
+
+if __name__ == "__main__":
+    main()

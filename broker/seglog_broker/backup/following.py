@@ -1,0 +1,340 @@
+"""Follows a running broker: asks for a cut, puts what the place lacks of it, and publishes it as a point.
+
+A cut says how many bytes of each partition belong to it. They are read from the files of the log directory while the
+broker goes on. It may replace or remove some of these meanwhile, so it is asked for that before the point is published;
+if a file of the point was concerned, or one is missing, the next cut is taken and what differs is put. What was put is
+not put again: it belongs to a file by its path, inode, size and time of change, or by its checksum.
+
+Nothing is kept on the disk, and in memory what the place has, a line for each file, and what the next point changes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import takewhile
+from typing import Final
+
+from seglog_broker.backup.agent_messages import Changes, Cut, PartitionCut, Published
+from seglog_broker.backup.destination import Destination, DestinationError
+from seglog_broker.backup.parts import count_kept, grouped
+from seglog_broker.backup.points import FileChange, Point, PointWriter
+from seglog_broker.backup.source import SourceFile
+from seglog_broker.backup.store import FILES, BackupError, FileEntry, LogEntry
+from seglog_broker.backup.uploading import Piece, ReadContent, count_sound, upload
+from seglog_broker.storage.directory.kafka_metadata import METADATA_DIRECTORY
+from seglog_broker.storage.directory.snapshot import LINKED_LAST
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
+from seglog_protocol import segment_files as names
+from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, TopicPartition
+from seglog_protocol.checksum import crc32c
+
+_AS_THEY_ARE: Final = (filenames.PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT)
+
+
+class Follower:
+    """Makes points of one log directory, one after the other, in the place of ``writer``, which is ``destination``.
+
+    ``ask_cut`` is called with True for a cut of all partitions, ``ask_changes`` with the number of the last one.
+    ``sent`` returns how many bytes were sent to the place so far. After an error ``run_round`` is called again.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        log_dir: str,
+        destination: Destination,
+        writer: PointWriter,
+        *,
+        ask_cut: Callable[[bool], Cut],
+        ask_changes: Callable[[int], Changes],
+        sent: Callable[[], int],
+        keep_ms: int,
+    ) -> None:
+        self.lacking: str | None = None
+        """The path of a file that the last round did not find, or not as it was in the cut."""
+        self.untidy: str | None = None
+        self._fs = fs
+        self._log_dir = log_dir
+        self._destination, self._writer = destination, writer
+        self._ask_cut, self._ask_changes = ask_cut, ask_changes
+        self._sent, self._keep_ms = sent, keep_ms
+        self._told_sent = 0
+        self._has_all = False
+        self._registry: bytes | None = None
+        self._bases: dict[TopicPartition, tuple[int, ...]] = {}
+        # What the next point changes: the place has the bytes already. None is gone.
+        self._files: dict[str, FileEntry | None] = {}
+        self._logs: dict[TopicPartition, LogEntry | None] = {}
+        self._pending: dict[TopicPartition, PartitionCut] = {}  # not in a point yet
+        self._to_list: set[TopicPartition] = set()  # of those, where files may have been replaced
+        self._put: set[str] = set()  # objects since the last point
+        self._orphans: set[str] = set()  # of those, what no point names
+        self._is_to_collect, self._moment_ms = False, 0
+        self._unfinished: tuple[int, Point] | None = None  # a point of which it is not known whether it is there
+        self._names: dict[str, set[str]] = {}  # by directory: of the files that the place has
+        for path in writer.state.files:
+            self._note_name(path)
+
+    def run_round(self) -> Published | None:
+        """Take a cut and publish it; None if it could not be as a whole, and the next one is to be taken.
+
+        Raises DestinationError, OSError, and BackupError, TakenOverError among them.
+        """
+        self.lacking = None
+        if self._unfinished is None:
+            cut = self._ask_cut(not self._has_all)
+            self._note(cut)
+            self._moment_ms = cut.moment_ms
+            identity = self._writer.next_id(cut.moment_ms)
+            pieces = list(self._pieces())
+            if pieces or self._differs():
+                pieces += self._of_root([filenames.CLOCK_FILE])  # no reason for a point by itself
+                self._upload(identity, pieces)
+            if self.lacking is not None:
+                self._to_list |= self._pending.keys()
+                return None
+            if not self._differs():
+                self._settle()
+                return self._published(cut.number)
+            changed = self._pending.keys() & {*self._ask_changes(cut.number).changed}
+            if changed:
+                self._to_list |= changed
+                return None
+            self._unfinished = cut.number, self._point(identity)
+        number, point = self._unfinished
+        self._is_to_collect |= self._writer.publish(point)
+        self._unfinished = None
+        self._orphans |= self._put.difference(part.name for change in point.files for part in change.parts)
+        self._settle()
+        return self._published(number)
+
+    def tidy(self) -> None:
+        """Remove what no moment that is kept needs. ``untidy`` is why that failed the last time, or None."""
+        if not self._orphans and not self._is_to_collect:
+            return
+        is_to_collect, self._is_to_collect = self._is_to_collect, False  # with the next base again
+        try:
+            while self._orphans:
+                self._destination.delete(self._orphans.pop())
+            if is_to_collect:
+                self._writer.collect(self._moment_ms, self._keep_ms)
+            self.untidy = None
+        except (BackupError, DestinationError) as error:
+            self.untidy = f"what is not needed any more could not be removed: {error}"
+
+    def _published(self, number: int) -> Published:
+        before, self._told_sent = self._told_sent, self._sent()
+        return Published(number, self._writer.state.id, self._told_sent - before)
+
+    def _settle(self) -> None:
+        """The place has the last cut."""
+        for waiting in (self._files, self._logs, self._pending, self._to_list, self._put):
+            waiting.clear()
+
+    # The cut.
+
+    def _note(self, cut: Cut) -> None:
+        gone = list(cut.gone)
+        if cut.is_whole:
+            named = {(found.topic, found.partition) for found in cut.partitions}
+            gone += [key for key in {**self._writer.state.logs, **self._logs} if key not in named]
+            self._has_all = True
+        for key in gone:
+            self._forget_files(key)
+            self._logs[key] = None
+            self._bases.pop(key, None)
+            self._pending.pop(key, None)
+            self._to_list.discard(key)
+        for found in cut.partitions:
+            key = found.topic, found.partition
+            before = self._log(key)
+            if before is not None and before.topic_id != found.topic_id:  # of a topic of the same name
+                self._forget_files(key)
+            if found.bases is not None:
+                self._bases[key] = found.bases
+                self._to_list.add(key)
+            self._pending[key] = found
+            self._logs[key] = LogEntry(*key, found.topic_id, found.log_start, found.log_end, ())
+        if cut.registry is not None:
+            self._registry = cut.registry.encode()
+
+    def _forget_files(self, key: TopicPartition) -> None:
+        directory = filenames.partition_directory_name(*key)
+        for name in list(self._names.get(directory, ())):
+            self._set(f"{directory}/{name}", None)
+
+    def _pieces(self) -> Iterator[Piece]:
+        """Pieces that the place lacks of the cut. Entries of files of which it lacks nothing are brought up to date."""
+        for key, cut in self._pending.items():
+            path = filenames.partition_directory_name(*key)
+            try:
+                yield from self._of_partition(key, cut)
+            except FileNotFoundError as error:
+                self.lacking = self.lacking or str(error.filename or path)
+        if self._registry is not None:
+            file = SourceFile(filenames.REGISTRY_FILE, len(self._registry), self._moment_ms, 0)
+            yield from self._short_file(file, partial(bytes, self._registry))
+        yield from self._of_root(name for name in LINKED_LAST if name != filenames.CLOCK_FILE)
+        if self._fs.exists(f"{self._log_dir}/{METADATA_DIRECTORY}"):
+            listed = self._fs.list_directory(f"{self._log_dir}/{METADATA_DIRECTORY}")
+            yield from self._of_root(f"{METADATA_DIRECTORY}/{name}" for name in listed)
+
+    def _of_partition(self, key: TopicPartition, cut: PartitionCut) -> Iterator[Piece]:
+        directory, bases = filenames.partition_directory_name(*key), self._bases[key]
+        active = names.segment_file_name(bases[-1], names.LOG_SUFFIX)
+        is_listed = key in self._to_list
+        before = self._writer.state.logs.get(key)
+        if is_listed or before is None or before.log_start != cut.log_start:
+            yield from self._small_files(directory, cut)
+        if is_listed:
+            closed = _of_closed_segments(self._fs.list_directory(f"{self._log_dir}/{directory}"), bases)
+            for name in self._names.get(directory, set()) - {*closed, active, *_AS_THEY_ARE, PARTITION_STATE_FILE}:
+                self._set(f"{directory}/{name}", None)
+            for base in bases[:-1]:
+                if (log := names.segment_file_name(base, names.LOG_SUFFIX)) not in closed:
+                    self.lacking = self.lacking or f"{directory}/{log}"
+            for name in closed:
+                yield from self._file(f"{directory}/{name}", None, is_checked=True)
+        yield from self._file(f"{directory}/{active}", cut.active_size, is_checked=is_listed)
+
+    def _small_files(self, directory: str, cut: PartitionCut) -> Iterator[Piece]:
+        for name in _AS_THEY_ARE:
+            path = f"{self._log_dir}/{directory}/{name}"
+            if self._fs.exists(path):
+                found = self._fs.stat(path)
+                file = SourceFile(f"{directory}/{name}", found.size, found.mtime_ms, found.inode)
+                yield from self._short_file(file, partial(read_file, self._fs, path))
+        content = partial(_state_at, self._fs, f"{self._log_dir}/{directory}", cut)
+        yield from self._short_file(SourceFile(f"{directory}/{PARTITION_STATE_FILE}", 0, self._moment_ms, 0), content)
+
+    def _of_root(self, paths: Iterable[str]) -> Iterator[Piece]:
+        """Files that are replaced as a whole, those of these paths that there are."""
+        for path in paths:
+            if self._fs.exists(f"{self._log_dir}/{path}") and not self._fs.stat(f"{self._log_dir}/{path}").is_directory:
+                yield from self._file(path, None, is_checked=True)
+
+    def _file(self, path: str, size: int | None, *, is_checked: bool) -> Iterator[Piece]:
+        """A file as a whole, or, if it only grows, its first ``size`` bytes.
+
+        Unless it ``is_checked``, what the place has is what it begins with, if it is the same file.
+        """
+        found = self._fs.stat(f"{self._log_dir}/{path}")
+        file = SourceFile(path, found.size if size is None else size, found.mtime_ms, found.inode)
+        if found.size < file.size:
+            self.lacking = self.lacking or path
+            return
+        before = self._entry(path)
+        parts = () if before is None else before.parts
+        if before is not None:
+            is_same = bool(found.inode) and found.inode == before.inode
+            is_known = is_same and (before.size, before.mtime_ms) == (file.size, file.mtime_ms)
+            if not is_known and (is_checked or not is_same or before.size > file.size):
+                parts = parts[: count_sound(self._fs, self._log_dir, file, before)]
+        added = file.size - sum(part.size for part in parts)
+        parts = parts[: count_kept(parts, added, is_last=size is None)]
+        piece, entry = Piece(file, parts), FileEntry(*file, parts)
+        if piece.size:
+            yield piece
+        elif size is None or before is None or before._replace(mtime_ms=entry.mtime_ms) != entry:
+            self._set(path, entry)
+
+    def _short_file(self, file: SourceFile, content: ReadContent) -> Iterator[Piece]:
+        """A file that is known by its content, which takes little to read."""
+        data, before = content(), self._entry(file.path)
+        if before is None or before.size != len(data) or (data and before.parts[0].crc != crc32c(data)):
+            yield Piece(file._replace(size=len(data)), (), content)
+
+    # The place.
+
+    def _upload(self, identity: str, pieces: Iterable[Piece]) -> None:
+        """Put the pieces into objects whose names have the id of the point."""
+        groups = grouped(pieces, lambda piece: piece.size, (_segment_of, _topic_of))
+        for number, group in enumerate(groups):
+            name = f"{FILES}{identity}-{number:06d}"
+            self._put.add(name)
+            entries = upload(self._fs, self._log_dir, self._destination, name, group)
+            for entry in entries:
+                self._set(entry.path, entry)
+            if len(entries) < len(group):
+                there = {entry.path for entry in entries}
+                self.lacking = next(piece.file.path for piece in group if piece.file.path not in there)
+
+    def _differs(self) -> bool:
+        """True if there is anything for a point."""
+        state = self._writer.state
+        return (
+            not state.id
+            or any(state.files.get(path) != entry for path, entry in self._files.items())
+            or any(state.logs.get(key) != log for key, log in self._logs.items())
+        )
+
+    def _point(self, identity: str) -> Point:
+        state, changes = self._writer.state, []
+        for path, entry in self._files.items():
+            before = state.files.get(path)
+            if entry is not None and entry != before:
+                had = before.parts if before is not None else ()
+                pairs = zip(had, entry.parts, strict=False)
+                kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+                changes.append(FileChange(*entry[:4], kept, entry.parts[kept:]))
+        removed = tuple(path for path, entry in self._files.items() if entry is None and path in state.files)
+        logs = tuple(log for key, log in self._logs.items() if log is not None and log != state.logs.get(key))
+        gone = tuple(key for key, log in self._logs.items() if log is None and key in state.logs)
+        return Point(identity, state.base, state.id, tuple(changes), removed, logs, gone)
+
+    # What the place has, with what is put for the next point.
+
+    def _entry(self, path: str) -> FileEntry | None:
+        return self._files[path] if path in self._files else self._writer.state.files.get(path)
+
+    def _log(self, key: TopicPartition) -> LogEntry | None:
+        return self._logs[key] if key in self._logs else self._writer.state.logs.get(key)
+
+    def _set(self, path: str, entry: FileEntry | None) -> None:
+        self._files[path] = entry
+        directory, _, name = path.rpartition("/")
+        if entry is None:
+            self._names[directory].discard(name)
+        else:
+            self._note_name(path)
+
+    def _note_name(self, path: str) -> None:
+        directory, _, name = path.rpartition("/")
+        self._names.setdefault(directory, set()).add(name)
+
+
+def _segment_of(piece: Piece) -> str:
+    directory, _, name = piece.file.path.rpartition("/")
+    return f"{directory}/{name.partition('.')[0]}"
+
+
+def _topic_of(piece: Piece) -> str:
+    return piece.file.path.rpartition("/")[0].rpartition("-")[0]
+
+
+def _of_closed_segments(found: Iterable[str], bases: Sequence[int]) -> list[str]:
+    """Names of files of closed segments, and of the producers' states at the beginnings of segments."""
+    closed, every = {*bases[:-1]}, {*bases}
+
+    def is_wanted(name: str) -> bool:
+        parsed = names.parse_segment_file_name(name)
+        if parsed is None:
+            return False
+        base, suffix = parsed
+        return base in every if suffix == names.SNAPSHOT_SUFFIX else base in closed and suffix in names.SEGMENT_SUFFIXES
+
+    return [name for name in found if is_wanted(name)]
+
+
+def _state_at(fs: FileSystem, directory: str, cut: PartitionCut) -> bytes:
+    """The content of ``seglog-partition.json``, without what is of later than the cut."""
+    state = PartitionState.load(fs, directory)
+    return replace(
+        state,
+        log_start=cut.log_start,
+        deleted_before=min(state.deleted_before, cut.log_start),
+        held_end=min(state.held_end, cut.log_end),
+        stopped=None,
+    ).encode()

@@ -1,0 +1,52 @@
+"""The process that backs a broker up, with a test in the place of the broker."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from seglog_broker.backup import agent_messages as messages
+from seglog_broker.backup.directory_destination import DirectoryDestination
+from seglog_broker.backup.points import PointStore
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from tests.logs import append_one, batch, opened_directory
+from tests.unit.broker.storage.steps import create_topic
+
+
+def test_an_agent_publishes_a_cut_and_ends_with_its_input(tmp_path: Path) -> None:
+    data, place = str(tmp_path / "data"), str(tmp_path / "place")
+    directory = opened_directory(PosixFileSystem(), data)
+    topic = create_topic(directory, "t", 1, {})
+    log = directory.logs["t", 0]
+    append_one(log, batch(b"a record", timestamp=1000))
+    command = [sys.executable, "-m", "seglog_broker.backup.agent"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+        assert agent.stdin is not None
+        assert agent.stdout is not None
+
+        def send(message: messages.ToAgent) -> None:
+            assert agent.stdin is not None
+            agent.stdin.write(messages.line_of(message))
+            agent.stdin.flush()
+
+        begin = messages.Begin(data, place, "", 1e9, 1_000, 86_400_000, 0, directory.cluster_id, "mine")
+        send(begin)
+        assert messages.from_agent(agent.stdout.readline()) == messages.CutWanted(is_whole=True)
+        agent.send_signal(signal.SIGTERM)  # is for the broker
+        cut = messages.PartitionCut("t", 0, topic.id, 0, 1, log.segments.active.size, (0,))
+        send(messages.Cut(1, 1_764_000_000_000, True, (cut,), registry=directory.registry.content().decode()))
+        assert messages.from_agent(agent.stdout.readline()) == messages.ChangesWanted(1)
+        send(messages.Changes(1, ()))
+        published = messages.from_agent(agent.stdout.readline())
+        assert isinstance(published, messages.Published)
+        assert messages.from_agent(agent.stdout.readline()) == messages.CutWanted()
+        agent.stdin.close()
+        assert agent.wait(30) == 0
+    directory.abandon()
+    state = PointStore(DirectoryDestination(PosixFileSystem(), place)).at()
+    assert state.id == published.id
+    assert state.logs["t", 0].log_end == 1
+    sizes = [file.stat().st_size for file in Path(place).rglob("*") if file.is_file()]
+    assert published.written == sum(sizes)
+    assert json.loads((Path(place) / "seglog-backup.json").read_text())["version"] == 2
