@@ -172,7 +172,8 @@ def _with_access_warnings(examined: "Examined") -> "Examined":
 
 
 def _with_secrets(examined: "Examined") -> "Examined":
-    """With what is to be said of the certificates, where listeners have TLS, and of the token of HTTP."""
+    """With what is to be said of certificates, where listeners have TLS, of the token of HTTP, and of the backup."""
+    from seglog_broker.backup.configured import check_backup  # noqa: PLC0415
     from seglog_broker.config import has_tls  # noqa: PLC0415
     from seglog_broker.security.bearer_token import load_digest  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
@@ -187,10 +188,11 @@ def _with_secrets(examined: "Examined") -> "Examined":
             warnings += filter(None, [certificate.problem(now_ms) for certificate in certificates])
     except InvalidConfigError as error:
         mistakes.append(error)
-    try:
-        load_digest(examined.config)
-    except InvalidConfigError as error:
-        mistakes.append(error)
+    for check in (load_digest, check_backup):
+        try:
+            check(examined.config)
+        except InvalidConfigError as error:
+            mistakes.append(error)
     return examined._replace(mistakes=mistakes, warnings=warnings)
 
 

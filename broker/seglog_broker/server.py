@@ -13,6 +13,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.describe_broker import BUILD, OpenedListener
+from seglog_broker.backup.configured import check_backup
 from seglog_broker.config import BrokerConfig, all_listeners, http_listener, native_listener
 from seglog_broker.listeners import socket_loop
 from seglog_broker.listeners.acceptor import Place, addresses_of, open_all_listeners
@@ -37,6 +38,7 @@ from seglog_broker.storage.directory.partition_loader import LoadingStoppedError
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.tasks import resources, upkeep
+from seglog_broker.tasks.backups import Backups
 from seglog_broker.tasks.compaction import Compaction
 from seglog_broker.tasks.recovery import CrashRecovery
 from seglog_broker.tasks.resources import run_certificate_watch
@@ -81,10 +83,11 @@ TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "scrubs": lambda b: scrub_of(b).run(),
     "snapshots": lambda b: SnapshotSocket(*b.common, snapshot_maker_of(b)).run(),
     "producer expiry": lambda b: upkeep.run_producer_expiry(b.common),
+    "backups": lambda b: Backups(*b.common, b.backup).run(),
 }
 """Background tasks by name, each with what it uses of the broker.
 
-Each runs until it is cancelled; the first three also end when their work is done.
+Each runs until it is cancelled; the first three also end when their work is done, the last one where there is none.
 """
 
 LOADING_SECONDS: Final = 3.0
@@ -147,9 +150,9 @@ async def serve(
     before each partition, and True ends the loading. ``faults`` interfere with
     connections and requests, in tests (``seglog_broker.testing.request_faults``).
 
-    Raises InvalidConfigError when certificate, key or token cannot, LogDirectoryError when the log directory cannot be
-    used, and ListenError when the address cannot. An unexpected exception of a background task ends the broker; the
-    rest of it stops in the same order.
+    Raises InvalidConfigError when certificate, key, token or backup cannot, LogDirectoryError when the log directory
+    cannot be used, and ListenError when the address cannot. An unexpected exception of a background task ends the
+    broker; the rest of it stops in the same order.
     """
     began = trio.current_time()
     if listen is not None:
@@ -159,6 +162,7 @@ async def serve(
     log.info("broker_starting", version=VERSION, build=BUILD, python=describe_interpreter(), log_dir=config.log_dir)
     try:
         tls, token = server_tls(config), BearerToken(load_digest(config))
+        check_backup(config)
         progress = LoadProgress(config.log_dir, manager, stop_wanted)
         broker = Broker.open(config, fs, clock, offload, progress, tls=tls, http_token=token)
     except LoadingStoppedError as stopped:
@@ -234,6 +238,8 @@ async def serve(
                     listener.socket.close()  # where serving has not begun
                 log.info("broker_stopping")
                 manager.stopping()
+                if broker.backup is not None:
+                    await broker.backup.finish()
                 tasks.cancel()  # only now: the last acks need the flusher
                 serving.cancel()
     finally:

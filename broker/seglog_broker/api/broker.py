@@ -45,8 +45,10 @@ from seglog_broker.engine.append_waits import AppendWaits
 from seglog_broker.engine.pending_appends import AppendContext
 from seglog_broker.engine.topics import TopicService
 from seglog_broker.logger import get_logger
+from seglog_broker.partitions.backup_progress import BackupProgress
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.clock_trust import ClockTrust
+from seglog_broker.partitions.cuts import CutMaker
 from seglog_broker.partitions.durability import FlushSignal, begin_soon
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory
 from seglog_broker.partitions.group_commit import GroupCommit
@@ -161,6 +163,10 @@ class Broker:
             self.metrics,
         )
         """For each ``Service``."""
+        self.backup = None
+        """How far the continuous backup is; None where there is none."""
+        if config.seglog_backup_to:
+            self.backup = BackupProgress(config, commits.feed, CutMaker(*common, commits.feed))
         self.idle_writers = IdleWriters(self.partitions, directory.handles)
         self.checkpoints = CheckpointWriter(directory, fs, offload, self.metrics)
         self.deletions = PendingDeletions()
@@ -226,7 +232,12 @@ class Broker:
         of_transactions = TransactionSources(self.transactions)
         measure = partial(measure_lag, self._explain)
         of_shares = ShareSources(common, self.share, self.share_fetches, measure)
-        self.problems = Problems(*common, tls, lambda: chain(of_transactions.problems(), of_shares.problems()))
+        backup = [] if self.backup is None else [self.backup]
+        self.problems = Problems(
+            *common,
+            tls,
+            lambda: chain(of_transactions.problems(), of_shares.problems(), *(b.problems() for b in backup)),
+        )
         self.forecast = DiskForecast(directory.space)
         of_broker = BrokerSources(
             *common,
@@ -409,6 +420,7 @@ class Broker:
             log_dir=str(Path(self.directory.path).absolute()),
             offline=len(offline),
             read_only_until_room=len(self.views) or None,
+            backup=None if self.backup is None else self.backup.status(),
         )
 
     def answer_now(self, request: messages.Request) -> messages.Message | None:

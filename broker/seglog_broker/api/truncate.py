@@ -88,6 +88,7 @@ class TruncateService(Service):
                 ) from error
             earliest = partition_log.log_start_offset  # space is freed below, and it is tried again
         if earliest != before:
+            partition.note_changed()
             tell = log.debug if for_broker else log.info
             tell("log_start_moved", topic=item.topic, partition=item.partition, offset=earliest, reason="truncated")
         return TruncateResult(item.topic, item.partition, earliest=earliest)

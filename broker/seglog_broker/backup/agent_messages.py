@@ -4,6 +4,7 @@ The process asks, the broker answers: it gets no cut that it has not asked for. 
 its standard input ends the broker has ended, and it ends at once.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -53,6 +54,9 @@ class Cut(msgspec.Struct, frozen=True, tag="cut"):
     """Partitions of topics that were deleted since the cut before."""
     registry: str | None = None
     """The content of the registry of topics at this moment; None where it is as in the cut before."""
+    kept: tuple[tuple[str, int], ...] = ()
+    """Partitions that cannot be read now, as they are offline: what the destination has of them stays, though they are
+    not among ``partitions``. A partition that is in neither list of a whole cut is gone."""
 
 
 class Changes(msgspec.Struct, frozen=True, tag="changes"):
@@ -63,7 +67,14 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
     changed: tuple[tuple[str, int], ...]
 
 
-ToAgent = Begin | Cut | Changes
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """The broker stops, and appends nothing more: the process is to take one more cut, publish it, and end.
+
+    It releases its lease then. It is killed when that takes longer than some seconds.
+    """
+
+
+ToAgent = Begin | Cut | Changes | Stop
 
 
 class CutWanted(msgspec.Struct, frozen=True, tag="cut wanted"):
@@ -112,6 +123,7 @@ FromAgent = CutWanted | ChangesWanted | Published | Trouble | LeaseHeld | LeaseL
 LINE_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of a line: a cut of all partitions with all their segments is the longest."""
 
+_NO_PARTITIONS: Final = b'"partitions":[]'
 _ENCODER: Final = msgspec.json.Encoder()
 _TO_AGENT: Final[msgspec.json.Decoder[ToAgent]] = msgspec.json.Decoder(ToAgent)
 _FROM_AGENT: Final[msgspec.json.Decoder[FromAgent]] = msgspec.json.Decoder(FromAgent)
@@ -130,3 +142,17 @@ def to_agent(line: bytes) -> ToAgent:
 def from_agent(line: bytes) -> FromAgent:
     """The message of the process in a line. Raises ValueError."""
     return _FROM_AGENT.decode(line)
+
+
+def pieces_of(cut: Cut, parts: Iterable[Sequence[PartitionCut]]) -> Iterator[bytes]:
+    """The line of ``cut``, which has no partitions, with those of ``parts``, a piece for each part.
+
+    One piece of a cut of all partitions would take the loop of the broker too long.
+    """
+    beginning, mark, rest = line_of(cut).partition(_NO_PARTITIONS)
+    separator = mark[:-1]
+    yield beginning
+    for part in filter(None, parts):
+        yield separator + _ENCODER.encode(part)[1:-1]
+        separator = b","
+    yield (b"]" if separator == b"," else mark) + rest

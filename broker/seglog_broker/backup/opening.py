@@ -30,17 +30,24 @@ def open_destination(
     return inner if key is None else EncryptedDestination(fs, inner, key)
 
 
-def _destination(fs: FileSystem, where: str, throttle: Throttle | None) -> Destination:
+def why_no_place(where: str) -> str | None:
+    """The reason why ``where`` names no destination; None if it names one, which is not asked."""
     if not where:
-        raise DestinationError("the destination is empty: name a directory, or an address such as s3://BUCKET/PATH")
+        return "the destination is empty: name a directory, or an address such as s3://BUCKET/PATH"
     if _SLIP.match(where):
-        raise DestinationError(
+        return (
             f"{where} is no address: that has two slashes, as s3://BUCKET/PATH. A directory of this name is ./{where}"
         )
+    error = missing("A backup in an object store", "backup") if "://" in where else None
+    return None if error is None else str(error)
+
+
+def _destination(fs: FileSystem, where: str, throttle: Throttle | None) -> Destination:
+    why = why_no_place(where)
+    if why is not None:
+        raise DestinationError(why)
     if "://" not in where:
         return DirectoryDestination(fs, where, throttle=throttle)
-    if (error := missing("A backup in an object store", "backup")) is not None:
-        raise DestinationError(str(error))
     from seglog_broker.backup.object_store import open_object_store  # noqa: PLC0415 - only an extra has what it needs
 
     return open_object_store(fs, where, throttle=throttle)

@@ -601,6 +601,45 @@ class BrokerConfig:
         "Least milliseconds from the start of one pass over all closed segments to the start of the next.",
         "Lower it where disks are not trusted.",
     )
+    seglog_backup_to: str = key(
+        "",
+        Text(),
+        "Where the broker is backed up to all the time: a directory of another disk, or an address such as "
+        "s3://BUCKET/PATH; empty for no such backup.",
+        "Where the loss of the disk is to cost seconds, not the time since the last seglogd backup.",
+    )
+    seglog_backup_lag_ms: int = key(
+        10_000,
+        Long(500),
+        "Milliseconds that the backup may be behind; a larger lag is a problem that ping names, and raises an alert. "
+        "The state is sent after at most half of it.",
+        "Lower it to lose less, at the price of more requests to the object store.",
+    )
+    seglog_backup_keep_ms: int = key(
+        604_800_000,
+        Long(0),
+        "Milliseconds for which each moment can be restored; what only older moments need is removed.",
+        "Raise it where mistakes are found late; deleted and compacted records are kept for as long.",
+    )
+    seglog_backup_key_file: str = key(
+        "",
+        Text(),
+        "File with the key that encrypts the backup, as seglogd backup-key makes it; empty for none.",
+        "Where others can read the place. Keep a copy of the key elsewhere: without it there is no backup.",
+    )
+    seglog_backup_bytes_per_second: int = key(
+        0,
+        Long(0),
+        "Most bytes per second that are sent to the place; 0 for no limit.",
+        "Where the network is shared. Below what is appended per second the backup falls behind for ever.",
+    )
+    seglog_backup_lease_ms: int = key(
+        0,
+        Long(3000, also=0),
+        "Milliseconds for which the broker may acknowledge after it has renewed its lease in the place, so that a "
+        "standby can take over; 0: no lease.",
+        "Together with seglogd --standby. While the place cannot be reached, nothing is acknowledged.",
+    )
     seglog_metrics_topics_max: int = reloadable(
         200,
         Int(0),

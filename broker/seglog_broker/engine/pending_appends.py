@@ -416,6 +416,7 @@ class PendingAppends(Acknowledged):
         append_time = now if gathered.is_stamped else NO_TIMESTAMP
         expired = batch_checks.expired_before(config, now)
         written = written_bytes = waiting = too_old = 0
+        end_before = partition.log.log_end_offset
         try:
             outcomes = partition.log.append(gathered.batches, headers, by_coordinator=self.for_broker)
         except Exception as error:
@@ -457,7 +458,7 @@ class PendingAppends(Acknowledged):
         if written:
             metrics.appends[ack] += written
             metrics.append_bytes += written_bytes
-            partition.not_durable.add(written_bytes)
+            partition.note_written(written_bytes, partition.log.log_end_offset - end_before)
             if too_old:
                 partition.expired_on_arrival += too_old
             if not waiting and partition.log.log_end_offset - partition.log.durable_end_offset >= config.flush_messages:

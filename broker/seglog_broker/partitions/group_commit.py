@@ -17,6 +17,7 @@ import trio
 
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.commit_round import Flushable, Round
+from seglog_broker.partitions.feed import Feed
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import FileSystem
@@ -55,6 +56,7 @@ class GroupCommit:
         self.offload = offload
         self._metrics = metrics
         self._is_in_place = is_in_place
+        self.feed = Feed()
         self.next = Round()
         self.under_way: Round | None = None
         self.may_wait_at = 0.0

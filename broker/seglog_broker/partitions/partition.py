@@ -69,6 +69,7 @@ class Partition(Flushable):
         self.expired_on_arrival = 0
         """Records appended whose timestamps were past retention.ms already."""
         self.commits = commits
+        self._feed = commits.feed
         self._judged_config: TopicConfig | None = None
         self._looks_at_records = False  # by that configuration
         self._metrics = metrics
@@ -85,6 +86,17 @@ class Partition(Flushable):
             self._judged_config = config
             self._looks_at_records = record_rules(config, 0) is not None or recompression(config) is not None
         return self._looks_at_records
+
+    def note_written(self, size: int, records: int) -> None:
+        """Count batches of ``size`` bytes together that were appended and are not durable yet."""
+        self.not_durable.add(size)
+        feed = self._feed
+        if feed.is_followed:
+            feed.note_written(self, size, records)
+
+    def note_changed(self, *, is_replaced: bool = False) -> None:
+        """Tell who follows that the segments are others, not only longer; or that files were replaced by others."""
+        self._feed.note_changed(self, is_replaced=is_replaced)
 
     def note_append(self, size: int) -> None:
         """Wake the fetches that now have enough bytes."""
@@ -108,13 +120,14 @@ class Partition(Flushable):
             raise self.with_partition(error) from error
         if appended.rolled is not None:
             self.note_rolled(str(appended.rolled), appended.base_offset)
-        self.not_durable.add(END_MARKER_SIZE)
+        self.note_written(END_MARKER_SIZE, 1)
         self.wake_all()  # whatever they wait for: much more than the marker may have become stable
         return appended.last_offset + 1
 
     def note_deleted(self) -> None:
         """Wake all waiting fetches and requests, because the topic is deleted."""
         self.is_deleted = True
+        self._feed.note_deleted(self, (self.topic, self.number))
         self.not_durable.clear()
         self.wake_all()
 
@@ -126,6 +139,7 @@ class Partition(Flushable):
     def note_rolled(self, reason: str, base_offset: int | None = None) -> None:
         """Count and log that a new segment was begun, at ``base_offset``; if left out, the active one."""
         self._metrics.segments_rolled += 1
+        self.note_changed()
         base_offset = self.log.active.base_offset if base_offset is None else base_offset
         facts = {} if reason != RollReason.TIME else {"why": ROLLED_BY_TIME}
         log.info(

@@ -86,6 +86,7 @@ class PartitionTable:
         self._parts = None
         for partition in partitions:
             self._served[partition.topic, partition.number] = partition
+            partition.note_changed(is_replaced=True)
             self._tell_of_served(partition)
 
     def serve_view(self, key: tuple[str, int], view: ReadOnlyView) -> None:

@@ -201,6 +201,7 @@ class SegmentExpiry(Service):
     def _drop(self, partition: Partition, going: list[tuple[Segment, Verdict]]) -> _Dropped:
         active = partition.log.active
         deleted = self._directory.space.with_ballast(partial(partition.log.truncation.drop_oldest, len(going)))
+        partition.note_changed()
         if partition.log.active is not active:
             partition.note_rolled(str(RollReason.RETENTION))
         for segment, verdict in going[: len(deleted.base_offsets)]:  # without room the active segment stays

@@ -185,6 +185,7 @@ class Compaction(Service):
                 await self._offload.maintenance(swap.promote)
                 try:
                     deleted = partition.log.cleaning.install_cleaned(swap, group.damaged)
+                    partition.note_changed(is_replaced=True)
                 except StorageError:
                     if swap.is_half_done:
                         self._half_done.add(partition)

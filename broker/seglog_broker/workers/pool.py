@@ -96,7 +96,7 @@ class WorkerPool(Workers):
 
     async def _start(self) -> "_Process":
         if self._stderr is None:
-            self._stderr = _scratch_file()  # closed by ``end``
+            self._stderr = scratch_file()  # closed by ``end``
         process = await trio.lowlevel.open_process(
             [*self._command, self._worker.name],
             stdin=PIPE,  # the process ends when this is closed
@@ -107,7 +107,7 @@ class WorkerPool(Workers):
         return _Process(self._worker.name, process, self._stderr)
 
 
-def _scratch_file() -> IO[bytes]:
+def scratch_file() -> IO[bytes]:
     """A file without a name, in memory where the system has such files: all other places may be read-only."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("seglog-workers", os.MFD_CLOEXEC), "w+b")

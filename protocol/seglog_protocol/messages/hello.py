@@ -26,16 +26,38 @@ class HelloRequest(Request):
     client: str = default("")
 
 
+class BackupStatus(Message):
+    """How far the continuous backup to ``place`` is.
+
+    ``lost_records``, of ``lost_bytes``, would be lost without the broker's disk: what was appended in the last
+    ``lost_ms``, that is since the moment ``published_ms`` (None: since the start, in which nothing was published yet),
+    which the place has under the id ``published_id``. ``lag_ms`` is what was asked for. ``written_bytes`` were sent to
+    the place and ``appended_bytes`` appended since the start. ``reason``: what holds the backup up, None if nothing.
+    """
+
+    place: str
+    lost_ms: Int64
+    lost_records: Int64
+    lost_bytes: Int64
+    lag_ms: Int64
+    written_bytes: Int64
+    appended_bytes: Int64
+    published_id: str | None = None
+    published_ms: Int64 | None = None
+    reason: str | None = None
+
+
 class HelloReply(Message):
     """The broker: its software, api versions as ``{api: [lowest, highest]}``, and limits in bytes and counts.
 
     ``auto_create_topics``: an append to an unknown topic creates it. ``problems`` are sentences for an operator;
-    ``problem_kinds`` the kinds of the first of them: disk-full, disk-fills, disk, damage, transaction, or other.
+    ``problem_kinds`` the kinds of the first of them: disk-full, disk-fills, disk, damage, transaction, backup,
+    or other.
     ``log_dir`` is the absolute path of the log directory on the broker's machine. Of the ``partitions``, ``offline``
     cannot be served, and ``read_only_until_room`` (None: 0) take no records until their disk has room. ``recovery``
     counts the partitions still in recovery after an unclean shutdown; ``read_bytes`` of ``bytes`` have been read,
     including partitions already recovered. None when there is no recovery. The client has authenticated as
-    ``principal``; None where nobody has to.
+    ``principal``; None where nobody has to. ``backup`` is None where there is no continuous one.
     """
 
     protocol: str
@@ -53,6 +75,7 @@ class HelloReply(Message):
     read_only_until_room: Int64 | None = None
     principal: str | None = None
     problem_kinds: list[str] | None = None
+    backup: BackupStatus | None = None
 
 
 class MetricsRequest(Request):

@@ -139,7 +139,9 @@ async def reply_to(broker: Broker, connection: Connection, request: messages.Hel
     principal = None if session.principal == ANONYMOUS else session.principal
     hides = broker.authority.is_enforced and not session.sees(Operation.DESCRIBE, Kind.CLUSTER)  # problems name topics
     reply = broker.hello([] if hides else await broker.find_problems())
-    return msgspec.structs.replace(reply, principal=principal, log_dir="" if hides else reply.log_dir)
+    if hides:
+        reply = msgspec.structs.replace(reply, log_dir="", backup=None)
+    return msgspec.structs.replace(reply, principal=principal)
 
 
 def _first_request(

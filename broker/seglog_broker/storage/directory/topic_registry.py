@@ -51,14 +51,18 @@ class Topics(dict[str, Topic]):
 
     def __init__(self, topics: Mapping[str, Topic]) -> None:
         super().__init__(topics)
+        self.changes = 0
+        """Grows whenever a topic is added, altered or deleted."""
         self._by_id = {topic.id: topic for topic in topics.values()}
 
     def __setitem__(self, name: str, topic: Topic) -> None:
         self._forget_id(name)
         super().__setitem__(name, topic)
         self._by_id[topic.id] = topic
+        self.changes += 1
 
     def __delitem__(self, name: str) -> None:
+        self.changes += 1
         self._forget_id(name)
         super().__delitem__(name)
 
@@ -130,7 +134,10 @@ class TopicRegistry:
 
     def content(self, *, adding: Mapping[str, Topic] | None = None) -> bytes:
         """The content of the file, with new or changed topics ``adding``, by name; for writing it in a thread."""
-        topics = {**self.topics, **adding} if adding else self.topics
+        return self.content_of({**self.topics, **adding} if adding else self.topics, self.deleting)
+
+    def content_of(self, topics: Mapping[str, Topic], deleting: Iterable[str] = ()) -> bytes:
+        """The content of the file with these topics in place of its own."""
         known = self._texts
         texts = {}
         for name in sorted(topics):  # there may be ten thousand, of which one has changed
@@ -144,7 +151,7 @@ class TopicRegistry:
                 f'"version": {_VERSION}',
                 *([f'"metadata_version": {self.metadata_version}'] if is_later else []),
                 f'"topics": {_block("[]", [text for _, text in texts.values()], 2)}',
-                f'"deleting": {_block("[]", map(_encoded, self.deleting), 2)}',
+                f'"deleting": {_block("[]", map(_encoded, deleting), 2)}',
                 f'"kafka_metadata": {"null" if self.kafka_metadata is None else _mapping(self.kafka_metadata, 2)}',
                 *access,
                 f'"written_by": {_encoded(VERSION)}',

@@ -1,0 +1,145 @@
+"""How far the continuous backup of a broker is, for all who ask; its task tells it, see ``tasks.backups``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from seglog_broker.config import BrokerConfig
+from seglog_broker.partitions.cuts import CutMaker, Moment
+from seglog_broker.partitions.feed import Feed
+from seglog_broker.partitions.partition import Problem
+from seglog_protocol.messages import BackupStatus
+
+CUTS_REMEMBERED_MAX: Final = 100
+"""Cuts that may still be published, the newest; a process publishes the newest it has, as a rule."""
+
+STOP_SECONDS: Final = 5.0
+"""How long a stop of the broker waits for the last cut to be published."""
+
+TOLD_MAX: Final = 20
+"""Partitions that are named because the backup does not have everything of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    at_ms: int
+    at: float
+    records: int
+    size: int
+
+
+class BackupProgress:
+    """The loss that there would be without the disk, and what holds the backup up. Made where there is a backup."""
+
+    def __init__(self, config: BrokerConfig, feed: Feed, cuts: CutMaker) -> None:
+        """From now on ``feed`` is followed."""
+        self.cuts: Final = cuts
+        self.place: Final = config.seglog_backup_to
+        self.lag_ms: Final = config.seglog_backup_lag_ms
+        self.reason: str | None = None
+        """Why nothing is published now."""
+        self.published_id: str | None = None
+        """Of the newest base or point of this process."""
+        self.written = 0
+        """Bytes that were sent to the place, since the start."""
+        self.stop_wanted = trio.Event()
+        self.has_ended = trio.Event()
+        """Set while no task serves the backup."""
+        self.has_ended.set()
+        self._feed = feed
+        self._marks: dict[int, _Mark] = {}  # by the number of the cut
+        self._published: _Mark | None = None
+        self._clean_at: float | None = None  # when nothing was there to be lost, by the loop's clock
+        feed.follow()
+
+    def begin(self) -> None:
+        """Another process makes the backup from now on, and gets everything first."""
+        self.cuts.begin()
+        self._marks.clear()
+
+    def note_cut(self, moment: Moment) -> None:
+        """A cut is given away."""
+        self._look()
+        self._marks[moment.number] = _Mark(moment.at_ms, moment.at, moment.records, moment.size)
+        if len(self._marks) > CUTS_REMEMBERED_MAX:
+            del self._marks[next(iter(self._marks))]
+
+    def note_published(self, number: int, point: str, written: int) -> None:
+        """The place has everything of a cut, under the id ``point``; ``written`` bytes more were sent to it."""
+        self.written += written
+        mark = self._marks.get(number)
+        if mark is None:
+            return
+        self._published, self.published_id = mark, point
+        self._clean_at = mark.at
+        self._marks = {later: kept for later, kept in self._marks.items() if later > number}
+        self._look()
+
+    @property
+    def published_ms(self) -> int | None:
+        """The moment (wall time) of the newest cut that was published since the start; None without one."""
+        return None if self._published is None else self._published.at_ms
+
+    @property
+    def lost_records(self) -> int:
+        """Records that only this disk has; without a cut that was published, those since the start."""
+        return self._feed.records - (0 if self._published is None else self._published.records)
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of their batches."""
+        return self._feed.size - (0 if self._published is None else self._published.size)
+
+    @property
+    def appended(self) -> int:
+        """Bytes of all batches appended since the start."""
+        return self._feed.size
+
+    def lost_seconds(self) -> float:
+        """Time of which records would be lost; 0 if none would. Before anything is published, since the first look."""
+        self._look()
+        return 0.0 if self._clean_at is None else trio.current_time() - self._clean_at
+
+    def _look(self) -> None:
+        if self._clean_at is None or (self._published is not None and not self.lost_records):
+            self._clean_at = trio.current_time()
+
+    def status(self) -> BackupStatus:
+        """The state as clients are told it."""
+        return BackupStatus(
+            self.place,
+            lost_ms=round(self.lost_seconds() * 1000),
+            lost_records=self.lost_records,
+            lost_bytes=self.lost_bytes,
+            lag_ms=self.lag_ms,
+            published_id=self.published_id,
+            published_ms=self.published_ms,
+            written_bytes=self.written,
+            appended_bytes=self.appended,
+            reason=self._why_held_up(),
+        )
+
+    def problems(self) -> Iterator[Problem]:
+        """Problems of the backup."""
+        reason, seconds = self._why_held_up(), self.lost_seconds()
+        if reason is not None:
+            yield Problem("backup", f"the backup to {self.place} is held up: {reason}")
+        elif seconds * 1000 > self.lag_ms:
+            yield Problem(
+                "backup",
+                f"the backup to {self.place} is {seconds:.0f} s behind, more than seglog.backup.lag.ms = "
+                f"{self.lag_ms}: its place takes less than is appended, or this is the first backup, which is a copy",
+            )
+        left = [sentence for partition, sentence in self.cuts.left_behind.items() if not partition.is_deleted]
+        yield from (Problem("backup", sentence) for sentence in left[:TOLD_MAX])
+
+    def _why_held_up(self) -> str | None:
+        return self.reason or self.cuts.waits_for
+
+    async def finish(self) -> None:
+        """Have the last cut published, when nothing is appended any more; returns when it is, or is given up."""
+        self.stop_wanted.set()
+        with trio.move_on_after(STOP_SECONDS, shield=True):
+            await self.has_ended.wait()

@@ -1,0 +1,219 @@
+"""The continuous backup: runs the process that makes it, and answers what that asks. See ``backup.agent_messages``.
+
+The process reads the files and sends them; the broker tells it moments of itself, and nothing else. One that has died
+is started again, after a pause that grows; it then gets everything anew, and finds in the place what is there already.
+"""
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from subprocess import PIPE
+from typing import IO, Final
+
+import trio
+
+from seglog_broker.backup import agent_messages as lines
+from seglog_broker.logger import get_logger
+from seglog_broker.partitions.backup_progress import BackupProgress
+from seglog_broker.partitions.scheduler import Service
+from seglog_broker.storage.directory.identity import decode_properties
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.io.os_errors import why
+from seglog_broker.workers.pool import scratch_file
+
+COMMAND: Final = (sys.executable, "-P", "-m", "seglog_broker.backup.agent")
+
+LINE_BYTES_MAX: Final = 1024 * 1024
+"""Of a line of the process, which has a sentence at most."""
+
+LAST_WORDS_BYTES: Final = 2000
+"""The end of its standard error that is logged when it has died."""
+
+PAUSE_SECONDS: Final = 1.0
+PAUSE_SECONDS_MAX: Final = 60.0
+"""Before a process that has died is started again: twice as long each time, until one has published something."""
+
+log = get_logger()
+
+
+class Agent:
+    """A process that makes the backup, or its double in tests."""
+
+    async def send(self, piece: bytes) -> None:
+        """Give it a piece of a line. One that has died gets nothing, which is no error."""
+        raise NotImplementedError
+
+    async def receive(self) -> bytes:
+        """Some bytes that it says; none when it has ended."""
+        raise NotImplementedError
+
+    async def end(self) -> str:
+        """End it, if it lives; returns how it has ended, with its last words."""
+        raise NotImplementedError
+
+
+class AgentProcess(Agent):
+    """The process itself."""
+
+    def __init__(self, process: trio.Process, stderr: IO[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._stderr = process, stderr
+        self._stdin, self._stdout = process.stdin, process.stdout
+
+    @classmethod
+    async def start(cls, command: Sequence[str] = COMMAND) -> Agent:
+        """Start one. Raises OSError."""
+        stderr = scratch_file()
+        try:
+            return cls(await trio.lowlevel.open_process([*command], stdin=PIPE, stdout=PIPE, stderr=stderr), stderr)
+        except BaseException:
+            stderr.close()
+            raise
+
+    async def send(self, piece: bytes) -> None:
+        """Do as Agent says."""
+        try:
+            await self._stdin.send_all(piece)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return  # ``receive`` finds out
+
+    async def receive(self) -> bytes:
+        """Do as Agent says."""
+        return bytes(await self._stdout.receive_some())
+
+    async def end(self) -> str:
+        """Do as Agent says."""
+        with trio.CancelScope(shield=True):
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.wait()
+            await self._stdin.aclose()
+            await self._stdout.aclose()
+        with self._stderr:
+            size = self._stderr.seek(0, 2)
+            self._stderr.seek(max(0, size - LAST_WORDS_BYTES))
+            words = self._stderr.read().decode(errors="replace").strip()
+        return f"it ended with status {self._process.returncode}. {words}".strip()
+
+
+@dataclass(eq=False, repr=False)
+class Backups(Service):
+    """The task; nothing of it runs without a ``progress``."""
+
+    progress: BackupProgress | None
+    start: Callable[[], Awaitable[Agent]] = AgentProcess.start
+
+    def __post_init__(self) -> None:
+        self._sending = trio.Lock()
+        self._has_published = False
+
+    async def run(self) -> None:
+        """Have the backup made until cancelled, or until the broker stops and the last cut is published."""
+        if self.progress is None:
+            return
+        progress, pause = self.progress, PAUSE_SECONDS
+        progress.has_ended = trio.Event()
+        try:
+            while not progress.stop_wanted.is_set():
+                self._has_published = False
+                progress.begin()
+                try:
+                    ended = await self._serve_one(progress)
+                except OSError as error:
+                    ended = f"it could not be started: {why(error)}"
+                if progress.stop_wanted.is_set():
+                    return
+                pause = PAUSE_SECONDS if self._has_published else pause
+                progress.reason = f"the process that makes it has died, and is started again: {ended}"
+                log.error("backup_process_died", reason=ended, again_in_seconds=pause)
+                with trio.move_on_after(pause):
+                    await progress.stop_wanted.wait()
+                pause = min(2 * pause, PAUSE_SECONDS_MAX)
+        finally:
+            progress.has_ended.set()
+
+    async def _serve_one(self, progress: BackupProgress) -> str:
+        """Serve a process until it ends; how it has ended."""
+        agent, mistake = await self.start(), ""
+        try:
+            async with trio.open_nursery() as nursery:
+                await self._send(agent, await self._begin())
+                nursery.start_soon(self._tell_of_stop, progress, agent)
+                mistake = await self._listen(nursery, progress, agent)
+                nursery.cancel_scope.cancel()
+        finally:
+            ended = await agent.end()
+        return mistake or ended
+
+    async def _listen(self, nursery: trio.Nursery, progress: BackupProgress, agent: Agent) -> str:
+        """Take what the process says until it ends; what of it is not understood, if that is why."""
+        received = b""
+        while data := await agent.receive():
+            *whole, received = (received + data).split(b"\n")
+            for line in whole:
+                try:
+                    message = lines.from_agent(line)
+                except ValueError as error:
+                    return f"it says what is not understood: {error}"
+                self._take(nursery, progress, agent, message)
+            if len(received) > LINE_BYTES_MAX:
+                return f"it says a line of more than {LINE_BYTES_MAX} bytes"
+        return ""
+
+    async def _begin(self) -> lines.Begin:
+        config = self._config.current
+        identity = await self._offload.maintenance(
+            read_file, self._fs, f"{self._directory.path}/{filenames.META_PROPERTIES_FILE}"
+        )
+        return lines.Begin(
+            self._directory.path,
+            config.seglog_backup_to,
+            config.seglog_backup_key_file,
+            config.seglog_backup_bytes_per_second,
+            config.seglog_backup_lag_ms,
+            config.seglog_backup_keep_ms,
+            config.seglog_backup_lease_ms,
+            self._directory.cluster_id,
+            decode_properties(identity).get("directory.id", ""),
+        )
+
+    def _take(self, nursery: trio.Nursery, progress: BackupProgress, agent: Agent, message: lines.FromAgent) -> None:
+        """Take what the process says; an answer that takes time is given beside."""
+        match message:
+            case lines.CutWanted():
+                nursery.start_soon(self._answer_with_cut, progress, agent, message.is_whole)
+            case lines.ChangesWanted():
+                changes = lines.Changes(message.number, progress.cuts.replaced_since(message.number))
+                nursery.start_soon(self._send, agent, changes)
+            case lines.Published():
+                self._has_published = True
+                progress.note_published(message.number, message.id, message.written)
+            case lines.Trouble():
+                self._note_trouble(progress, message.reason)
+
+    async def _answer_with_cut(self, progress: BackupProgress, agent: Agent, is_whole: bool) -> None:
+        moment = await progress.cuts.cut(is_whole=is_whole)
+        progress.note_cut(moment)
+        async with self._sending, aclosing(progress.cuts.pieces(moment)) as pieces:
+            async for piece in pieces:
+                await agent.send(piece)
+
+    async def _send(self, agent: Agent, message: lines.ToAgent) -> None:
+        async with self._sending:
+            await agent.send(lines.line_of(message))
+
+    async def _tell_of_stop(self, progress: BackupProgress, agent: Agent) -> None:
+        await progress.stop_wanted.wait()
+        await self._send(agent, lines.Stop())
+
+    @staticmethod
+    def _note_trouble(progress: BackupProgress, reason: str | None) -> None:
+        """Log when a trouble begins, and when it ends."""
+        if reason is None and progress.reason is not None:
+            log.info("backup_goes_on", place=progress.place)
+        elif reason is not None and progress.reason is None:
+            log.error("backup_held_up", place=progress.place, reason=reason)
+        progress.reason = reason
