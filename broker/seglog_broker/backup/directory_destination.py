@@ -81,10 +81,11 @@ class DirectoryDestination(Destination):
                 yield chunk
 
     def names(self, prefix: str = "") -> Iterator[StoredFile]:
-        """All below the directory, but for what begins with a dot."""
+        """All below the directory, but for what begins with a dot. No more directories are read than have to be."""
+        below = prefix[: prefix.rfind("/") + 1]
         yield from sorted(
             StoredFile(name, size)
-            for name, size in self._walk("")
+            for name, size in self._walk(below)
             if name.startswith(prefix) and not name.endswith(UNFINISHED_SUFFIX)
         )
 
@@ -144,12 +145,15 @@ class DirectoryDestination(Destination):
         """Name and size of each file below a directory of the destination, by its name and ``/``, or ``""``."""
         with self._failing("list", below.rstrip("/")):
             directory = f"{self.place}/{below}".rstrip("/") or "/"
-            if not below and not self._fs.exists(directory):
+            if not self._fs.exists(directory):
                 return
             for entry in self._fs.list_directory(directory):
                 if entry.startswith(".") or is_neighbour(entry):
                     continue
-                found = self._fs.stat(f"{directory}/{entry}")
+                try:
+                    found = self._fs.stat(f"{directory}/{entry}")
+                except FileNotFoundError:  # another writer has removed it, or given it its name
+                    continue
                 if found.is_directory:
                     yield from self._walk(f"{below}{entry}/")
                 else:

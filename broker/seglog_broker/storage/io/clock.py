@@ -12,6 +12,9 @@ WINDOW_SECONDS: Final = 0.3
 LATEST_MS: Final = (2**63 - 1) // 1_000_000
 """The last moment, in 2262, that fits 64 bits of nanoseconds."""
 
+_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""On macOS, which has none, CLOCK_MONOTONIC goes on in suspend."""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
@@ -31,6 +34,14 @@ class SystemClock(Clock):
             return time.time_ns() // 1_000_000
         except OverflowError:
             return LATEST_MS
+
+
+def boottime_ns() -> int:
+    """Nanoseconds since the machine was started, those included in which it was suspended. Nobody can set it.
+
+    All processes of a machine read the same.
+    """
+    return time.clock_gettime_ns(_BOOTTIME)
 
 
 class Pace:

@@ -42,6 +42,7 @@ def test_files_are_put_read_listed_and_deleted(tmp_path: Path) -> None:
         StoredFile("top.json", 2),
     ]
     assert list(destination.names("files/b")) == [StoredFile("files/b", READ_BYTES + 3)]
+    assert list(destination.names("lease/")) == []
     assert b"".join(destination.read("files/a")) == b"segment"
     assert [len(chunk) for chunk in destination.read("files/b")] == [READ_BYTES, 3]
     assert (tmp_path / "made/backup/files/linked").samefile(source)
