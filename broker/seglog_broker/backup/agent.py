@@ -7,6 +7,7 @@ once, also during an upload: what has no point yet is put again by the next one.
 
 import os
 import signal
+import sys
 import threading
 import time
 from functools import partial
@@ -21,6 +22,7 @@ from seglog_broker.backup.agent_messages import (
     Cut,
     CutWanted,
     FromAgent,
+    Stop,
     ToAgent,
     line_of,
     to_agent,
@@ -28,7 +30,7 @@ from seglog_broker.backup.agent_messages import (
 from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.encrypted_destination import read_key_file
 from seglog_broker.backup.following import Follower
-from seglog_broker.backup.keeping_up import KeepingUp
+from seglog_broker.backup.keeping_up import ROUND_SECONDS_MIN, KeepingUp
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.points import PointWriter
 from seglog_broker.storage.io.clock import Throttle
@@ -49,6 +51,8 @@ class Broker:
     def __init__(self) -> None:
         self._answers: SimpleQueue[ToAgent] = SimpleQueue()
         self._telling = threading.Lock()
+        self.stop_wanted = threading.Event()
+        """Set when the broker stops: it appends nothing more."""
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -56,7 +60,11 @@ class Broker:
         try:
             with os.fdopen(_STDIN, "rb", closefd=False) as stdin:
                 while line := stdin.readline(LINE_BYTES_MAX):
-                    self._answers.put(to_agent(line))
+                    message = to_agent(line)
+                    if isinstance(message, Stop):
+                        self.stop_wanted.set()
+                    else:
+                        self._answers.put(message)
         finally:
             os._exit(0)
 
@@ -113,10 +121,9 @@ def _open_follower(begin: Begin, broker: Broker, throttle: Throttle) -> Follower
 
 
 def main() -> NoReturn:
-    """Back up until standard input ends.
+    """Back up until the broker stops, and then what it has appended until then.
 
-    Signals that a terminal or a service manager sends to all processes of the broker at once are ignored: the broker
-    gets them too, and what it still writes while it stops is to get to the place.
+    Signals that a terminal or a service manager sends to all processes of the broker at once are ignored, for that.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -126,10 +133,12 @@ def main() -> NoReturn:
     throttle = Throttle(begin.bandwidth or None, time.monotonic, time.sleep, window_seconds=0.0)
     # A lease is held here: by a thread, with a ``_destination`` of its own, so that no upload holds it up.
     rounds = KeepingUp(partial(_open_follower, begin, broker, throttle), broker.tell, time.monotonic, begin.lag_ms)
-    while (seconds := rounds.step()) is not None:
-        time.sleep(seconds)
-    while True:  # until the broker ends, which may have to be told more
-        time.sleep(3600)
+    seconds: float | None = 0.0
+    while not broker.stop_wanted.wait(seconds):
+        seconds = rounds.step()  # after None, for ever
+    while seconds is not None and rounds.step() is not None and rounds.failed:
+        time.sleep(ROUND_SECONDS_MIN)  # the broker ends this when it takes long
+    sys.exit(0)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ Nothing is kept on the disk, and in memory what the place has, a line for each f
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final
 
 from seglog_broker.backup.agent_messages import Changes, Cut, PartitionCut, Published
@@ -29,6 +29,9 @@ from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, Part
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, TopicPartition
 from seglog_protocol.checksum import crc32c
+
+REMOVED_A_ROUND: Final = 20
+"""Objects that are removed after a round, at most: an object store takes a tenth of a second for one."""
 
 _AS_THEY_ARE: Final = (filenames.PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT)
 
@@ -70,9 +73,10 @@ class Follower:
         self._pending: dict[TopicPartition, PartitionCut] = {}  # not in a point yet
         self._to_list: set[TopicPartition] = set()  # of those, where files may have been replaced
         self._put: set[str] = set()  # objects since the last point
-        self._orphans: set[str] = set()  # of those, what no point names
-        self._is_to_collect, self._moment_ms = False, 0
-        self._unfinished: tuple[int, Point] | None = None  # a point of which it is not known whether it is there
+        self._orphans: list[str] = []  # of those, what no point names
+        self._removing: Iterator[None] = iter(())
+        self._moment_ms = 0
+        self._unfinished: Point | None = None  # a point of which it is not known whether it is there
         self._names: dict[str, set[str]] = {}  # by directory: of the files that the place has
         for path in writer.state.files:
             self._note_name(path)
@@ -83,53 +87,51 @@ class Follower:
         Raises DestinationError, OSError, and BackupError, TakenOverError among them.
         """
         self.lacking = None
-        if self._unfinished is None:
-            cut = self._ask_cut(not self._has_all)
-            self._note(cut)
-            self._moment_ms = cut.moment_ms
-            identity = self._writer.next_id(cut.moment_ms)
-            pieces = list(self._pieces())
-            if pieces or self._differs():
-                pieces += self._of_root([filenames.CLOCK_FILE])  # no reason for a point by itself
-                self._upload(identity, pieces)
-            if self.lacking is not None:
-                self._to_list |= self._pending.keys()
+        if self._unfinished is not None:
+            self._publish(self._unfinished)
+        cut = self._ask_cut(not self._has_all)
+        self._moment_ms = cut.moment_ms
+        self._note(cut)
+        identity = self._writer.next_id(cut.moment_ms)
+        pieces = list(self._pieces())
+        if pieces or self._differs():
+            pieces += self._of_root([filenames.CLOCK_FILE])  # no reason for a point by itself
+            self._upload(identity, pieces)
+        if self.lacking is not None:
+            self._to_list |= self._pending.keys()
+            return None
+        if self._differs():
+            replaced = self._pending.keys() & {*self._ask_changes(cut.number).changed}
+            if replaced:
+                self._to_list |= replaced
                 return None
-            if not self._differs():
-                self._settle()
-                return self._published(cut.number)
-            changed = self._pending.keys() & {*self._ask_changes(cut.number).changed}
-            if changed:
-                self._to_list |= changed
-                return None
-            self._unfinished = cut.number, self._point(identity)
-        number, point = self._unfinished
-        self._is_to_collect |= self._writer.publish(point)
-        self._unfinished = None
-        self._orphans |= self._put.difference(part.name for change in point.files for part in change.parts)
+            self._unfinished = self._point(identity)
+            self._publish(self._unfinished)
         self._settle()
-        return self._published(number)
+        before, self._told_sent = self._told_sent, self._sent()
+        return Published(cut.number, self._writer.state.id, self._told_sent - before)
+
+    def _publish(self, point: Point) -> None:
+        if self._writer.publish(point):
+            self._removing = self._writer.collect(self._moment_ms, self._keep_ms)
+        self._unfinished = None
+        named = {part.name for change in point.files for part in change.parts}
+        self._orphans += self._put - named
+        self._settle()
 
     def tidy(self) -> None:
-        """Remove what no moment that is kept needs. ``untidy`` is why that failed the last time, or None."""
-        if not self._orphans and not self._is_to_collect:
-            return
-        is_to_collect, self._is_to_collect = self._is_to_collect, False  # with the next base again
+        """Remove some of what no moment that is kept needs. ``untidy`` is why that failed the last time, or None."""
         try:
-            while self._orphans:
+            for _ in range(min(REMOVED_A_ROUND, len(self._orphans))):
                 self._destination.delete(self._orphans.pop())
-            if is_to_collect:
-                self._writer.collect(self._moment_ms, self._keep_ms)
-            self.untidy = None
+            for _ in islice(self._removing, REMOVED_A_ROUND):
+                self.untidy = None
         except (BackupError, DestinationError) as error:
+            self._removing = iter(())  # until the next base
             self.untidy = f"what is not needed any more could not be removed: {error}"
 
-    def _published(self, number: int) -> Published:
-        before, self._told_sent = self._told_sent, self._sent()
-        return Published(number, self._writer.state.id, self._told_sent - before)
-
     def _settle(self) -> None:
-        """The place has the last cut."""
+        """Forget what the place has now."""
         for waiting in (self._files, self._logs, self._pending, self._to_list, self._put):
             waiting.clear()
 
@@ -138,7 +140,7 @@ class Follower:
     def _note(self, cut: Cut) -> None:
         gone = list(cut.gone)
         if cut.is_whole:
-            named = {(found.topic, found.partition) for found in cut.partitions}
+            named = {*cut.kept, *((found.topic, found.partition) for found in cut.partitions)}
             gone += [key for key in {**self._writer.state.logs, **self._logs} if key not in named]
             self._has_all = True
         for key in gone:

@@ -42,7 +42,8 @@ class KeepingUp:
         self._monotonic = monotonic
         self._round_seconds = max(ROUND_SECONDS_MIN, lag_ms / 2000)
         self._follower: Follower | None = None
-        self._failed = 0  # rounds in a row
+        self.failed = 0
+        """Rounds in a row that published nothing."""
         self._told: str | None = None
 
     def step(self) -> float | None:
@@ -58,10 +59,10 @@ class KeepingUp:
         except OSError as error:
             return self._pause(f"the log directory cannot be read: {why(error)}")
         if is_published:
-            self._failed = 0
+            self.failed = 0
             return max(0.0, began + self._round_seconds - self._monotonic())
-        self._failed += 1
-        if self._follower is not None and self._failed > ROUNDS_IN_VAIN_MAX:
+        self.failed += 1
+        if self._follower is not None and self.failed > ROUNDS_IN_VAIN_MAX:
             return self._pause(f"{self._follower.lacking} is not there, or is replaced again and again")
         return max(0.0, began + ROUND_SECONDS_MIN - self._monotonic())
 
@@ -78,8 +79,8 @@ class KeepingUp:
 
     def _pause(self, reason: str) -> float:
         self._tell_trouble(reason)
-        self._failed += 1
-        return min(PAUSE_SECONDS_MAX, ROUND_SECONDS_MIN * (1 << min(self._failed, 10)))
+        self.failed += 1
+        return min(PAUSE_SECONDS_MAX, ROUND_SECONDS_MIN * (1 << min(self.failed, 10)))
 
     def _tell_trouble(self, reason: str | None) -> None:
         if reason != self._told:

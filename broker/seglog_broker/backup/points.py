@@ -373,8 +373,11 @@ class PointWriter:
             self._points_bytes += len(content)
         return is_base
 
-    def collect(self, now_ms: int, keep_ms: int) -> None:
-        """Remove what no moment since ``now_ms - keep_ms`` needs, or has ever needed. Raises BackupError."""
+    def collect(self, now_ms: int, keep_ms: int) -> Iterator[None]:
+        """Remove what no moment since ``now_ms - keep_ms`` needs, or has ever needed, one object for each item.
+
+        There may be thousands, with points to be published meanwhile. Raises BackupError, DestinationError.
+        """
         self._check_owner()
         old = [base for base in self._store.bases() if ms_of(base) <= now_ms - keep_ms]
         if not old:
@@ -386,8 +389,10 @@ class PointWriter:
                 # Without its manifest nothing would say that there are points.
                 for point in sorted(self._store.ids(f"{POINTS}{base}/"), reverse=True):
                     self._destination.delete(f"{POINTS}{base}/{point}{SUFFIX}")
+                    yield
                 self._destination.delete(f"{MANIFESTS}{base}{SUFFIX}")
-        self._remove_files(names, lambda time: time <= time_of(oldest))
+                yield
+        yield from self._remove_files(names, lambda time: time <= time_of(oldest))
 
     def _check_owner(self) -> None:
         marker = read_marker(self._destination)
@@ -404,12 +409,14 @@ class PointWriter:
     def _remove_orphans(self) -> None:
         """Remove files that were put for a point that never came."""
         names = {part.name for entry in self.state.files.values() for part in entry.parts}
-        self._remove_files(names, lambda time: time > time_of(self.state.id))
+        for _ in self._remove_files(names, lambda time: time > time_of(self.state.id)):
+            pass
 
-    def _remove_files(self, names: set[str], is_wanted: Callable[[str], bool]) -> None:
+    def _remove_files(self, names: set[str], is_wanted: Callable[[str], bool]) -> Iterator[None]:
         for name in [file.name for file in self._destination.names(FILES)]:
             if name not in names and is_wanted(time_of(name[len(FILES) :])):
                 self._destination.delete(name)
+                yield
 
 
 class TakenOverError(OtherOwnerError):

@@ -13,15 +13,16 @@ from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.logs import append_one, batch, opened_directory
 from tests.unit.broker.storage.steps import create_topic
 
+COMMAND = [sys.executable, "-m", "seglog_broker.backup.agent"]
 
-def test_an_agent_publishes_a_cut_and_ends_with_its_input(tmp_path: Path) -> None:
+
+def test_an_agent_publishes_cuts_until_it_is_stopped(tmp_path: Path) -> None:
     data, place = str(tmp_path / "data"), str(tmp_path / "place")
     directory = opened_directory(PosixFileSystem(), data)
     topic = create_topic(directory, "t", 1, {})
     log = directory.logs["t", 0]
     append_one(log, batch(b"a record", timestamp=1000))
-    command = [sys.executable, "-m", "seglog_broker.backup.agent"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
         assert agent.stdin is not None
         assert agent.stdout is not None
 
@@ -40,8 +41,13 @@ def test_an_agent_publishes_a_cut_and_ends_with_its_input(tmp_path: Path) -> Non
         send(messages.Changes(1, ()))
         published = messages.from_agent(agent.stdout.readline())
         assert isinstance(published, messages.Published)
-        assert messages.from_agent(agent.stdout.readline()) == messages.CutWanted()
-        agent.stdin.close()
+        send(messages.Stop())
+        number = 1
+        for line in agent.stdout:
+            if messages.from_agent(line) == messages.CutWanted():
+                number += 1
+                send(messages.Cut(number, 1_764_000_001_000, False, ()))
+        assert number > 1
         assert agent.wait(30) == 0
     directory.abandon()
     state = PointStore(DirectoryDestination(PosixFileSystem(), place)).at()
@@ -50,3 +56,10 @@ def test_an_agent_publishes_a_cut_and_ends_with_its_input(tmp_path: Path) -> Non
     sizes = [file.stat().st_size for file in Path(place).rglob("*") if file.is_file()]
     assert published.written == sum(sizes)
     assert json.loads((Path(place) / "seglog-backup.json").read_text())["version"] == 2
+
+
+def test_an_agent_ends_with_its_input() -> None:
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE) as agent:
+        assert agent.stdin is not None
+        agent.stdin.close()
+        assert agent.wait(30) == 0

@@ -337,7 +337,7 @@ def test_what_a_writer_adds_after_its_place_was_taken_over_counts_for_nothing() 
     unaware.now, unaware.writer = place.now, PointWriter(Unaware(place.fs), CLUSTER, MINE)
     place.store.take_over(OTHER, followed)
     del place.known[late]
-    for attempt in (place.grow, lambda: place.writer.collect(place.now, 0)):
+    for attempt in (place.grow, lambda: list(place.writer.collect(place.now, 0))):
         with pytest.raises(TakenOverError, match="/place was taken over by another log directory: this broker"):
             attempt()
     unaware.grow()
@@ -355,7 +355,7 @@ def test_what_a_writer_adds_after_its_place_was_taken_over_counts_for_nothing() 
     place.check()
     marker = place.store.marker()
     assert [epoch for epoch, _ in marker.follows] == [1, 2]
-    place.writer.collect(place.now, 0)
+    list(place.writer.collect(place.now, 0))
     assert [epoch for epoch, _ in place.store.take_over(OTHER, max(place.known)).follows] == [3]
 
 
@@ -391,7 +391,7 @@ def test_any_history_keeps_each_moment_that_is_to_be_kept_and_its_files(actions:
         elif action == "hour":
             place.now += BASE_MS
         elif action == "collect":
-            place.writer.collect(place.now, 2 * BASE_MS)
+            list(place.writer.collect(place.now, 2 * BASE_MS))
             first = place.store.bases()[0]
             assert ms_of(first) <= max(place.now - 2 * BASE_MS, ms_of(min(place.known)))
             place.known = {moment: state for moment, state in place.known.items() if time_of(moment) >= time_of(first)}
@@ -407,7 +407,7 @@ def test_what_no_moment_that_is_kept_needs_is_removed_and_nothing_else() -> None
         for _ in range(3):
             place.grow(kept=turn % 2)
         place.now += BASE_MS
-    place.writer.collect(place.now, 5 * BASE_MS)
+    list(place.writer.collect(place.now, 5 * BASE_MS))
     first = place.store.bases()[0]
     assert ms_of(first) <= place.now - 5 * BASE_MS < ms_of(place.store.bases()[1])
     kept = {moment: state for moment, state in place.known.items() if moment >= first}
@@ -419,7 +419,7 @@ def test_what_no_moment_that_is_kept_needs_is_removed_and_nothing_else() -> None
     }
     assert listed <= set(place.store.bases())
     before = list(place.destination.names())
-    place.writer.collect(place.now, DAY_MS)
+    list(place.writer.collect(place.now, DAY_MS))
     assert list(place.destination.names()) == before
 
 
@@ -454,7 +454,7 @@ def test_a_crash_at_any_operation_leaves_the_moment_before_or_the_one_after(poli
         )
         after.begin()
         after.grow()
-        after.writer.collect(after.now, 0)
+        list(after.writer.collect(after.now, 0))
         assert {file.name for file in after.destination.names(FILES)} == set(after.store.at().manifest().names)
         after.check()
 
@@ -464,6 +464,6 @@ def test_a_crash_at_any_operation_leaves_the_moment_before_or_the_one_after(poli
         place.grow("t-0/1.log", kept=turn % 2)
         place.now += BASE_MS
         seen.clear()
-        place.writer.collect(place.now, keep_ms)
+        list(place.writer.collect(place.now, keep_ms))
     place.fs.on_operation = None
     assert len(place.store.bases()) < len([moment for moment in place.known if moment.endswith("Z")]) // 2
