@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,9 +19,10 @@ from typing import Final
 from seglog_broker.backup.destination import Destination, DestinationError
 from seglog_broker.backup.encrypted_destination import KeyFileError, make_key_file, read_key_file
 from seglog_broker.backup.opening import open_destination
+from seglog_broker.backup.points import PointStore
 from seglog_broker.backup.restoring import compare, restore
 from seglog_broker.backup.source import open_source
-from seglog_broker.backup.store import BackupError, BackupStore, Manifest
+from seglog_broker.backup.store import BackupError, BackupStore, Manifest, time_of
 from seglog_broker.backup.taking import take_backup
 from seglog_broker.config.command_options import add_config_options, load_config
 from seglog_broker.standard_output import ProgressLine, complain, print_and_end, print_lines, refuse, run_printing
@@ -113,6 +115,12 @@ def main_restore(argv: Sequence[str]) -> int:
     )
     _add_backup_arguments(parser)
     parser.add_argument("--to", metavar="DIR", help="the new log directory: empty, or not there yet")
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="have the place of a continuous backup belong to the new log directory: what the broker of the other one "
+        "adds from then on, or has added since, counts for nothing",
+    )
     parser.add_argument("--list", action="store_true", help="list the backups, the latest first, and do nothing else")
     arguments = _parsed(parser, argv)
     if not arguments.list and not arguments.to:
@@ -125,24 +133,35 @@ def _restore(program: str, arguments: argparse.Namespace) -> int:
     with _opened_store(fs, arguments, arguments.backup_place) as store:
         if arguments.list:
             return _list(program, store)
-        path = arguments.to.rstrip("/") or "/"
-        manifest = store.find(arguments.backup)
+        if arguments.take_over:
+            PointStore(store.destination).marker_to_take_over()
+        path, new_id = arguments.to.rstrip("/") or "/", filenames.new_id(uuid.uuid4())
+        manifest = _wanted(store, arguments)
         progress = _Progress("restoring", manifest.size)
-        restore(fs, manifest, store.destination, path, filenames.new_id(uuid.uuid4()), progress)
+        restore(fs, manifest, store.destination, path, new_id, progress)
         progress.end()
-    reading = _Progress("reading", manifest.size)
-    differences = compare(fs, SystemClock(), config, path, manifest, reading)
-    reading.end()
+        reading = _Progress("reading", manifest.size)
+        differences = compare(fs, SystemClock(), config, path, manifest, reading)
+        reading.end()
+        if arguments.take_over:
+            PointStore(store.destination).take_over(new_id, manifest.id)
     what = f"{_contents_of(manifest)}, restored and read in {progress.seconds:.1f} s"
     print_lines([f"{path} is the log directory of {manifest.id}: {what}"])
     _tell_problems(program, [*manifest.problems, *differences])
     return EXIT_PROBLEMS if differences else EXIT_OK
 
 
+def _wanted(store: BackupStore, arguments: argparse.Namespace) -> Manifest:
+    """The backup that is asked for by --backup or --until, or the latest. Raises BackupError."""
+    if arguments.backup is not None:
+        return store.find(arguments.backup)
+    return PointStore(store.destination).at(arguments.until).manifest()
+
+
 def _list(program: str, store: BackupStore) -> int:
     """Print a line for each backup, the latest first; on standard error which of them cannot be read. The exit code."""
-    code = EXIT_OK
-    for backup in store.finished_ids():
+    code, points = EXIT_OK, PointStore(store.destination)
+    for backup in reversed(points.bases()):
         try:
             manifest = store.read(backup)
         except BackupError as error:
@@ -150,8 +169,11 @@ def _list(program: str, store: BackupStore) -> int:
             code = EXIT_PROBLEMS
             continue
         partitions, records = counted(len(manifest.logs), "partition"), counted(manifest.records, "record")
-        problems = counted(len(manifest.problems), "problem")
-        print_lines([f"{manifest.id}\t{partitions}\t{records}\t{size_text(manifest.size)}\t{problems}"])
+        more = counted(len(manifest.problems), "problem")
+        if manifest.is_cut:
+            later = points.points_of(backup)
+            more = f"{counted(1 + len(later), 'moment')} until {max(later, default=backup, key=time_of)}"
+        print_lines([f"{manifest.id}\t{partitions}\t{records}\t{size_text(manifest.size)}\t{more}"])
     return code
 
 
@@ -176,7 +198,7 @@ def _verify(program: str, arguments: argparse.Namespace) -> int:
         _opened_store(fs, arguments, arguments.backup_place) as store,
         tempfile.TemporaryDirectory(prefix="seglog-verify-", dir=arguments.scratch) as scratch,
     ):
-        manifest = store.find(arguments.backup)
+        manifest = _wanted(store, arguments)
         path = str(Path(scratch) / "data")
         progress = _Progress("verifying", 2 * manifest.size)
         restore(fs, manifest, store.destination, path, filenames.new_id(uuid.uuid4()), progress)
@@ -217,7 +239,25 @@ def _parser(program: str, description: str, epilog: str) -> argparse.ArgumentPar
 
 def _add_backup_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("backup_place", metavar="BACKUP", help="where the backups are, as --to of `seglogd backup`")
-    parser.add_argument("--backup", metavar="ID", help="that backup; by default the latest")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--backup", metavar="ID", help="that backup; by default the latest")
+    which.add_argument(
+        "--until",
+        metavar="TIME",
+        type=_time,
+        help="the latest that is not after this time, as 2026-11-28T14:00, by the clock of this machine, or "
+        "2026-11-28T13:00Z: of a broker that backs up continuously, within seconds",
+    )
+
+
+def _time(text: str) -> int:
+    """A time of ISO 8601, local where it names no zone, in ms since 1970."""
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time: write 2026-11-28T14:00, by the clock of this machine, or 2026-11-28T13:00Z"
+        ) from None
 
 
 def add_destination_options(parser: argparse.ArgumentParser) -> None:
@@ -284,7 +324,7 @@ def _opened_store(fs: FileSystem, arguments: argparse.Namespace, where: str) -> 
 def _contents_of(manifest: Manifest) -> str:
     """What a backup holds: ``5 records of 1 partition, 1.2 KiB``."""
     records, partitions = counted(manifest.records, "record"), counted(len(manifest.logs), "partition")
-    return f"{records} of {partitions}, {size_text(manifest.size)}"
+    return f"{'up to ' if manifest.is_cut else ''}{records} of {partitions}, {size_text(manifest.size)}"
 
 
 def _tell_problems(program: str, problems: Sequence[str]) -> None:

@@ -51,6 +51,7 @@ from seglog_broker.backup.store import (
     is_id,
     ms_of,
     no_backup,
+    other_directory,
     owner_for,
     read_marker,
     time_of,
@@ -118,6 +119,8 @@ class State:
     files: dict[str, FileEntry] = field(default_factory=dict)
     """By path."""
     logs: dict[TopicPartition, LogEntry] = field(default_factory=dict)
+    _found: Manifest | None = field(default=None, compare=False, repr=False)
+    """The base that it still is, which may be a single backup, with more in it."""
 
     @classmethod
     def of(cls, manifest: Manifest) -> "State":
@@ -129,6 +132,7 @@ class State:
             manifest.id,
             {entry.path: entry for entry in manifest.files},
             {(log.topic, log.partition): log for log in manifest.logs},
+            manifest,
         )
 
     def copy(self) -> "State":
@@ -145,7 +149,7 @@ class State:
             self.logs.pop(key, None)
         for log in point.logs:
             self.logs[log.topic, log.partition] = log
-        self.id, self.base = point.id, point.base
+        self.id, self.base, self._found = point.id, point.base, None
 
     def entries_of(self, point: Point) -> list[FileEntry]:
         """The files that ``point`` changes, as they are then. Raises BackupError for a point of another state."""
@@ -160,7 +164,7 @@ class State:
 
     def manifest(self) -> Manifest:
         """The state as a base."""
-        return Manifest(
+        return self._found or Manifest(
             self.id,
             ms_of(self.id),
             self.cluster_id,
@@ -240,6 +244,10 @@ class PointStore:
             state.apply(point)
         return state
 
+    def points_of(self, base: str) -> list[str]:
+        """The ids of the points of a base that count, the oldest first. Raises BackupError."""
+        return sorted(filter(self.marker().counts, self.ids(f"{POINTS}{base}/")), key=time_of)
+
     def since(self, state: State) -> Iterator[Point]:
         """Points that lead from ``state`` to the newest one, each to be applied before the next is asked for.
 
@@ -256,17 +264,22 @@ class PointStore:
         name = f"{MANIFESTS}{base}{SUFFIX}"
         return decode_manifest(self._read(name), f"{self.destination.place}/{name}")
 
-    def take_over(self, directory_id: str, follows: str) -> Marker:
-        """Have the place belong to another log directory, which continues the base or point ``follows``, in one step.
-
-        What the directory before adds from then on counts for nothing, as what it has added since. Raises BackupError.
-        """
+    def marker_to_take_over(self) -> Marker:
+        """The owner of the place. Raises BackupError for one that ``take_over`` is not for."""
         marker = self.marker()
         if marker.version != VERSION_OF_POINTS:
             raise BackupError(
                 f"{self.destination.place} has single backups, and no broker backs up into it: `seglogd backup` of the "
                 "restored directory takes it over, with --take-over"
             )
+        return marker
+
+    def take_over(self, directory_id: str, follows: str) -> Marker:
+        """Have the place belong to another log directory, which continues the base or point ``follows``, in one step.
+
+        What the directory before adds from then on counts for nothing, as what it has added since. Raises BackupError.
+        """
+        marker = self.marker_to_take_over()
         oldest = time_of(min(self.ids(MANIFESTS), default="", key=time_of))
         kept = [(epoch, limit) for epoch, limit in marker.follows if time_of(limit) >= oldest]
         epoch = marker.epoch + 1
@@ -318,12 +331,14 @@ class PointWriter:
 
         Raises BackupError where it is another one's, DestinationError.
         """
-        owner = owner_for(destination, cluster_id, directory_id, "restore with --take-over")
+        owner = owner_for(destination, cluster_id)
+        if owner is not None and owner.directory_id != directory_id:
+            raise other_directory(destination.place, owner, directory_id, "restore with --take-over")
         self._marker = replace(owner or Marker(cluster_id, directory_id), version=VERSION_OF_POINTS)
         if owner != self._marker:
             destination.put(MARKER, [self._marker.encode()])
         destination.discard_unfinished()
-        self._destination, self._store = destination, PointStore(destination)
+        self.destination, self._store = destination, PointStore(destination)
         self.state = State(cluster_id, directory_id)
         """What the place has, which may be nothing yet."""
         if any(map(self._marker.counts, self._store.ids(MANIFESTS))):
@@ -363,12 +378,12 @@ class PointWriter:
             state = state.copy()
             state.apply(replace(point, base=point.id))
             content = state.manifest().encode()
-            self._destination.put(f"{MANIFESTS}{point.id}{SUFFIX}", [content])
+            self.destination.put(f"{MANIFESTS}{point.id}{SUFFIX}", [content])
             self.state, self._has_base = state, True
             self._base_bytes, self._points_bytes = len(content), 0
         else:
             state.entries_of(point)  # nothing is put that does not follow
-            self._destination.put(f"{POINTS}{state.base}/{point.id}{SUFFIX}", [content])
+            self.destination.put(f"{POINTS}{state.base}/{point.id}{SUFFIX}", [content])
             state.apply(point)
             self._points_bytes += len(content)
         return is_base
@@ -388,21 +403,21 @@ class PointWriter:
             if time_of(base) < time_of(oldest):
                 # Without its manifest nothing would say that there are points.
                 for point in sorted(self._store.ids(f"{POINTS}{base}/"), reverse=True):
-                    self._destination.delete(f"{POINTS}{base}/{point}{SUFFIX}")
+                    self.destination.delete(f"{POINTS}{base}/{point}{SUFFIX}")
                     yield
-                self._destination.delete(f"{MANIFESTS}{base}{SUFFIX}")
+                self.destination.delete(f"{MANIFESTS}{base}{SUFFIX}")
                 yield
         yield from self._remove_files(names, lambda time: time <= time_of(oldest))
 
     def _check_owner(self) -> None:
-        marker = read_marker(self._destination)
+        marker = read_marker(self.destination)
         if marker is None:  # as where a disk is not mounted
             raise DestinationError(
-                f"{self._destination.place} has lost its {MARKER}: bring it back, or name another place"
+                f"{self.destination.place} has lost its {MARKER}: bring it back, or name another place"
             )
         if marker != self._marker:
             raise TakenOverError(
-                f"{self._destination.place} was taken over by another log directory: this broker backs up no more; end "
+                f"{self.destination.place} was taken over by another log directory: this broker backs up no more; end "
                 "it, if the other one serves, else name another place"
             )
 
@@ -413,9 +428,9 @@ class PointWriter:
             pass
 
     def _remove_files(self, names: set[str], is_wanted: Callable[[str], bool]) -> Iterator[None]:
-        for name in [file.name for file in self._destination.names(FILES)]:
+        for name in [file.name for file in self.destination.names(FILES)]:
             if name not in names and is_wanted(time_of(name[len(FILES) :])):
-                self._destination.delete(name)
+                self.destination.delete(name)
                 yield
 
 

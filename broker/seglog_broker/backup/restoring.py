@@ -7,6 +7,7 @@ from typing import Final
 
 from seglog_broker.backup.counting import BytesDone, count_segment
 from seglog_broker.backup.destination import Destination
+from seglog_broker.backup.finishing import NOT_OF_A_CUT, finish_cut
 from seglog_broker.backup.store import BackupError, FileEntry, LogEntry, Manifest, Part
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.directory.identity import begin_restore, encode_restored_identity, root_names, write_format
@@ -53,6 +54,8 @@ def restore(
         fs.sync_directory(parent(path))
     begin_restore(fs, path)
     files = [file for file in manifest.files if file.path != filenames.FORMAT_FILE]
+    if manifest.is_cut:
+        files = [file for file in files if file.path not in NOT_OF_A_CUT]
     directories = sorted({parent(file.path) for file in files if "/" in file.path})
     for directory in directories:
         fs.make_directory(f"{path}/{directory}")
@@ -65,7 +68,12 @@ def restore(
 
 
 def finish(fs: FileSystem, path: str, manifest: Manifest, new_id: str) -> None:
-    """Make ``path``, which has all files of the backup, a log directory that starts; may be called again. OSError."""
+    """Make ``path``, which has all files of the backup, a log directory that starts; may be called again.
+
+    Raises LogDirectoryError for a file that makes no sense, OSError.
+    """
+    if manifest.is_cut:
+        finish_cut(fs, path, manifest)
     identity = f"{path}/{filenames.META_PROPERTIES_FILE}"
     if fs.exists(identity):
         write_file_atomically(fs, identity, encode_restored_identity(read_file(fs, identity), new_id, manifest.id))
@@ -99,13 +107,17 @@ def _differences(directory: LogDirectory, manifest: Manifest, progress: BytesDon
                 reason = directory.report.offline.get((entry.topic, entry.partition), "it is not there")
                 yield f"{name} could not be opened: {reason}"
             continue
+        is_as_it_was |= manifest.is_cut  # whose logs all are
         if directory.report.opened[entry.topic, entry.partition].recovery is not None and not is_as_it_was:
             yield f"{name} had to be recovered"
-        yield from (f"{name}: {difference}" for difference in _log_differences(directory, entry, progress))
+        found = _log_differences(directory, entry, progress, is_counted=not manifest.is_cut)
+        yield from (f"{name}: {difference}" for difference in found)
 
 
-def _log_differences(directory: LogDirectory, entry: LogEntry, progress: BytesDone) -> Iterator[str]:
-    """Sentences on what a restored log has otherwise than the backup counted."""
+def _log_differences(
+    directory: LogDirectory, entry: LogEntry, progress: BytesDone, *, is_counted: bool
+) -> Iterator[str]:
+    """Sentences on what a restored log has otherwise than the backup counted, or that cannot be read."""
     log = directory.logs[entry.topic, entry.partition]
     for what, counted, there in (
         ("begins", entry.log_start, log.log_start_offset),
@@ -113,13 +125,14 @@ def _log_differences(directory: LogDirectory, entry: LogEntry, progress: BytesDo
     ):
         if counted is not None and counted != there:
             yield f"the log {what} at offset {there}, in the backup at {counted}"
-    bases = [facts.base_offset for facts in entry.segments]
-    if list(log.segments.bases) != bases:
-        yield f"it has {len(log.segments)} segments, the backup {len(bases)}"
+    bases = list(log.segments.bases)
+    counted_facts = {facts.base_offset: facts for facts in entry.segments}
+    if is_counted and bases != list(counted_facts):
+        yield f"it has {len(bases)} segments, the backup {len(counted_facts)}"
         return
-    for number, counted_facts in enumerate(entry.segments):
+    for number, base in enumerate(bases):
         segment = log.segments[number]
-        known = [damage for damage in log.state.damaged if damage.segment == segment.base_offset]
+        known = [damage for damage in log.state.damaged if damage.segment == base]
         following = bases[number + 1] if number + 1 < len(bases) else None
         try:
             facts = count_segment(
@@ -128,12 +141,16 @@ def _log_differences(directory: LogDirectory, entry: LogEntry, progress: BytesDo
         except CorruptRecordError as error:
             yield error.message
             continue
-        if facts != counted_facts:
+        was = counted_facts.get(base)
+        if was is not None and facts != was:
             yield (
-                f"segment {segment.base_offset} has {facts.records:,} records from offset {facts.first_offset} to "
-                f"{facts.next_offset - 1} in {facts.size:,} bytes, the backup counted {counted_facts.records:,} from "
-                f"{counted_facts.first_offset} to {counted_facts.next_offset - 1} in {counted_facts.size:,}"
+                f"segment {base} has {facts.records:,} records from offset {facts.first_offset} to "
+                f"{facts.next_offset - 1} in {facts.size:,} bytes, the backup counted {was.records:,} from "
+                f"{was.first_offset} to {was.next_offset - 1} in {was.size:,}"
             )
+        lost = sum(damage.end_position - damage.position for damage in known if damage.reason != "missing")
+        if was is None and facts.invalid_bytes > lost:
+            yield f"segment {base} has {facts.invalid_bytes:,} bytes that are no record batch"
         progress(facts.size)
 
 
@@ -191,7 +208,7 @@ def write_pieces(
         if written != part.size or crc != part.crc:
             raise BackupError(
                 f"{destination.place}/{name} is damaged: what it has of {target} has another checksum than was "
-                "written; restore another backup by --backup"
+                "written; restore another one by --until or --backup"
             )
         progress(part.size)
 

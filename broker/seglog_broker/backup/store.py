@@ -121,7 +121,9 @@ class Manifest:
 
     @property
     def records(self) -> int:
-        """Records in all segments, those below the log start included."""
+        """Records in all segments, those below the log start included; of a cut, which counts none, all offsets."""
+        if self.is_cut:
+            return sum((log.log_end or 0) - (log.log_start or 0) for log in self.logs)
         return sum(segment.records for log in self.logs for segment in log.segments)
 
     def encode(self) -> bytes:
@@ -244,10 +246,9 @@ def read_marker(destination: Destination) -> Marker | None:
         raise impossible(where) from error
 
 
-def owner_for(destination: Destination, cluster_id: str, directory_id: str | None, otherwise: str) -> Marker | None:
-    """The owner of a place, for who writes backups of this log directory; None where it is empty.
+def owner_for(destination: Destination, cluster_id: str) -> Marker | None:
+    """The owner of a place, for who writes backups of this cluster; None where it is empty.
 
-    ``directory_id`` is None where any directory of the cluster may; ``otherwise`` is what to do if it is another one's.
     Raises BackupError, OtherOwnerError among them.
     """
     place, owner = destination.place, read_marker(destination)
@@ -262,13 +263,16 @@ def owner_for(destination: Destination, cluster_id: str, directory_id: str | Non
             f"{place} has backups of another broker, of cluster {owner.cluster_id}, where this one has {cluster_id}: "
             "name another place"
         )
-    elif directory_id is not None and owner.directory_id != directory_id:
-        raise OtherOwnerError(
-            f"{place} has backups of another log directory of the same cluster, {owner.directory_id}, where this one "
-            f"is {directory_id}: one of them is a restored copy. If the other one is not used any more {otherwise}, "
-            "else name another place"
-        )
     return owner
+
+
+def other_directory(place: str, owner: Marker, directory_id: str, otherwise: str) -> OtherOwnerError:
+    """The error for a place of another log directory; ``otherwise`` is what to do if that is not used any more."""
+    return OtherOwnerError(
+        f"{place} has backups of another log directory of the same cluster, {owner.directory_id}, where this one is "
+        f"{directory_id}: one of them is a restored copy. If the other one is not used any more {otherwise}, else name "
+        "another place"
+    )
 
 
 class BackupStore:
@@ -279,13 +283,13 @@ class BackupStore:
 
     def claim(self, cluster_id: str, directory_id: str, *, take_over: bool) -> None:
         """Begin to write backups of this log directory. Raises BackupError where others are there."""
-        wanted = None if take_over else directory_id
-        owner = owner_for(self.destination, cluster_id, wanted, "continue with --take-over")
+        place, owner = self.destination.place, owner_for(self.destination, cluster_id)
         if owner is not None and owner.version != _VERSION:
             raise BackupError(
-                f"a broker backs up continuously into {self.destination.place} (seglog.backup.to): name another place "
-                "for single backups"
+                f"a broker backs up continuously into {place} (seglog.backup.to): name another place for single backups"
             )
+        if owner is not None and owner.directory_id != directory_id and not take_over:
+            raise other_directory(place, owner, directory_id, "continue with --take-over")
         marker = Marker(cluster_id, directory_id)
         if owner != marker:
             self.destination.put(MARKER, [marker.encode()])

@@ -85,3 +85,11 @@ class ProducerIds:
     def add(self, block: IdBlock) -> None:
         """The block is on the disk."""
         self.next_id, self._end = block.start, block.start + BLOCK_SIZE
+
+
+def raise_next_id(fs: FileSystem, path: str, count: int) -> None:
+    """Skip ``count`` ids in the file, for those of an earlier life of the directory that it knows nothing of.
+
+    Raises LogDirectoryError when the file makes no sense, OSError.
+    """
+    IdBlock(fs, path, ProducerIds(fs, path, highest_seen=-1).next_id + count - BLOCK_SIZE).run()
