@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from seglog_broker.backup.conditions import probe_conditions
 from seglog_broker.backup.destination import MARKER, Destination, DestinationError, MissingFileError, StoredFile
 from seglog_broker.backup.object_store import PART_BYTES, open_object_store
 from seglog_broker.storage.io.filesystem import PosixFileSystem
@@ -20,6 +21,9 @@ from tests.interop.object_stores import (
     Gateway,
     azurite,
     gateway,
+    lying_store,
+    old_store,
+    seaweed,
 )
 
 pytestmark = [pytest.mark.timeout(400)]
@@ -97,6 +101,32 @@ def test_files_of_any_size_are_put_read_listed_and_deleted(destination: Destinat
     destination.delete("files/long")
     with pytest.raises(MissingFileError, match=r"in \w+://backups/deep/[-\w]+ has no files/long$"):
         list(destination.read("files/long"))
+
+
+@pytest.mark.parametrize(
+    ("store", "what"),
+    [
+        ("gateway", None),
+        ("seaweed", None),
+        ("old", "replaces a file that was to be written if there is none"),
+        ("lying", "(replaces|says of) a file that was to be written if there is none"),
+    ],
+)
+def test_a_store_that_lies_about_conditions_is_found_out(
+    request: pytest.FixtureRequest, tmp_path: Path, store: str, what: str | None
+) -> None:
+    with ExitStack() as running:
+        if store == "gateway":
+            port = request.getfixturevalue("server").port
+        else:
+            port = running.enter_context({"seaweed": seaweed, "old": old_store, "lying": lying_store}[store](tmp_path))
+        destination = _opened(port, "probed")
+        if what is None:
+            probe_conditions(destination)
+        else:
+            with pytest.raises(DestinationError, match=f"s3://backups/probed cannot have a lease: it {what}"):
+                probe_conditions(destination)
+        assert list(destination.names()) == []
 
 
 def test_a_connection_that_breaks_in_an_upload_is_made_again(server: Gateway) -> None:

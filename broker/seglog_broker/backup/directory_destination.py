@@ -4,7 +4,14 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from seglog_broker.backup.destination import Destination, DestinationError, MissingFileError, StoredFile, check_name
+from seglog_broker.backup.destination import (
+    Destination,
+    DestinationError,
+    MissingFileError,
+    StoredFile,
+    check_name,
+    no_conditions,
+)
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.copying import UNFINISHED_SUFFIX, PieceSync, copy_file, read_chunks, remove_if_there
 from seglog_broker.storage.io.filenames import is_neighbour
@@ -46,10 +53,8 @@ class DirectoryDestination(Destination):
             except OSError as error:
                 if error.errno not in CANNOT_LINK:
                     raise
-                raise DestinationError(
-                    f"the file system of {self.place} gives files no second names (hard links), by which one writer of "
-                    f"several would know that it is the first ({why(error)}): name another place"
-                ) from error
+                what = f"is on a file system that gives files no second names ({why(error)})"
+                raise no_conditions(self.place, what) from error
             finally:
                 self._fs.unlink(unfinished)
             self._fs.sync_directory(parent(target))

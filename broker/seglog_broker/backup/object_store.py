@@ -14,7 +14,14 @@ import obstore
 from obstore import exceptions
 from obstore.store import from_url
 
-from seglog_broker.backup.destination import Destination, DestinationError, MissingFileError, StoredFile, check_name
+from seglog_broker.backup.destination import (
+    Destination,
+    DestinationError,
+    MissingFileError,
+    StoredFile,
+    check_name,
+    no_conditions,
+)
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol.object_stores import RETRY_SECONDS, is_missing, library_options, place_at, sentence_of
@@ -100,6 +107,8 @@ class ObjectStoreDestination(Destination):
                 obstore.put(self._store, name, content, mode="create", use_multipart=False)
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             return False
+        except (exceptions.NotSupportedError, NotImplementedError):
+            raise no_conditions(self.place, "refuses to write a file only if there is none") from None
         return True
 
     def read(self, name: str) -> Iterator[bytes]:
@@ -133,7 +142,7 @@ class ObjectStoreDestination(Destination):
     def _failing(self, doing: str, name: str) -> Iterator[None]:
         try:
             yield
-        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotSupportedError):
             raise
         except (exceptions.BaseError, FileNotFoundError) as error:  # the library has Python's own class for a 404
             if doing in {"read", "remove"} and is_missing(error):
