@@ -1,7 +1,8 @@
 """``seglogd``: the daemon's command line and exit codes.
 
-Without a command it serves. ``seglogd check``, ``dump``, ``export-kafka``, ``init`` and ``user`` work offline on files,
-``seglogd certificates`` makes those of a trial; they have exit codes of their own.
+Without a command it serves; with ``--standby`` it follows another machine's backup until it is promoted. ``seglogd
+check``, ``dump``, ``export-kafka``, ``init`` and ``user`` work offline on files, ``seglogd certificates`` makes those
+of a trial; they have exit codes of their own.
 
 Exit codes: 0 clean stop, also for a signal before serving has begun; 1 could not start, or failed; 2 usage or
 configuration; 3 stopped, but the next start has to recover. 130 and 143 are a second SIGINT or SIGTERM, which ends the
@@ -13,8 +14,9 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
+from functools import partial
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Final, cast
 
@@ -98,7 +100,15 @@ def _daemon(arguments: Sequence[str], signals: Signals) -> int:
         others = len(mistakes) - 1
         more = f" ({others} more mistake{'' if others == 1 else 's'}, see --check-config)" if others else ""
         return refuse("seglogd", mistakes[0].message + more, EXIT_USAGE)
-    return _run(config, [*warnings, *raise_limit(config)], sources, signals)
+    place = options.place or config.seglog_backup_to
+    if options.standby and (not place or config.seglog_backup_to not in {"", place}):
+        return refuse(
+            "seglogd",
+            "--standby wants the place that it follows, by --from PLACE or seglog.backup.to, and by both the same one: "
+            "once it is promoted it backs up there",
+            EXIT_USAGE,
+        )
+    return _run(config, [*warnings, *raise_limit(config)], sources, signals, place if options.standby else None)
 
 
 def _check_config(sources: "ConfigSources") -> int:
@@ -245,6 +255,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--check-config", action="store_true", help="print the configuration with its mistakes and warnings, and exit"
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument("--from", dest="place", metavar="PLACE", help="where another machine backs up to")
+    parser.add_argument(
+        "--standby", action="store_true", help="follow PLACE, and serve when `seglog promote` asks for it"
+    )
     options, unknown = parser.parse_known_args(argv)
     if unknown:
         from difflib import get_close_matches  # noqa: PLC0415 - for a mistake
@@ -276,8 +290,10 @@ def _as_listeners(addresses: str) -> str:
 # --- Serving ----------------------------------------------------------------------------------------------------------
 
 
-def _run(config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSources", signals: Signals) -> int:
-    """Serve with a checked configuration."""
+def _run(
+    config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSources", signals: Signals, place: str | None
+) -> int:
+    """Serve with a checked configuration; with a ``place`` that is followed, first stand by."""
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     gc.callbacks.append(_freeze_survivors)
     from seglog_broker.runtime.interpreter import import_later  # noqa: PLC0415
@@ -297,7 +313,7 @@ def _run(config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSource
     problems: list[str] = []
     try:
         with redirect_stderr(cast("IO[str]", standard_error)):  # so that Python's own messages never block, either
-            trio.run(_serve, config, sources, signals, manager, problems)
+            trio.run(_serve, config, sources, signals, manager, problems, place)
     except Exception as error:  # the outermost boundary: one sentence, or a traceback for a bug
         sentence = _sentence(error)
         if sentence is None:
@@ -314,7 +330,12 @@ def _run(config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSource
 
 
 async def _serve(
-    config: "BrokerConfig", sources: "ConfigSources", signals: Signals, manager: "ServiceManager", problems: list[str]
+    config: "BrokerConfig",
+    sources: "ConfigSources",
+    signals: Signals,
+    manager: "ServiceManager",
+    problems: list[str],
+    place: str | None,
 ) -> None:
     import trio  # noqa: PLC0415
 
@@ -325,23 +346,39 @@ async def _serve(
     from seglog_broker.storage.io.filesystem import PosixFileSystem  # noqa: PLC0415
 
     reloads = ReloadRequests(sources)
+    fs = PosixFileSystem()
+    serve_now = partial(
+        serve,
+        fs=fs,
+        clock=SystemClock(),
+        offload=Offload(),
+        manager=manager,
+        reloads=reloads,
+        problems=problems,
+        stop_wanted=lambda: signals.stop_wanted,
+    )
     with trio.CancelScope() as scope:
         signals.attach(scope.cancel, reloads.ask)  # before loading starts
-        await serve(
-            config,
-            fs=PosixFileSystem(),
-            clock=SystemClock(),
-            offload=Offload(),
-            manager=manager,
-            reloads=reloads,
-            problems=problems,
-            stop_wanted=lambda: signals.stop_wanted,
-            task_status=_FreezeGarbage(),
-        )
+        if place is None:
+            await serve_now(config, task_status=_FreezeGarbage())
+        else:
+            from seglog_broker.standby.stage import stand_by  # noqa: PLC0415
+
+            await stand_by(
+                config,
+                place,
+                fs,
+                manager,
+                lambda config, _holder, ready: serve_now(config, task_status=_FreezeGarbage(ready)),
+            )
 
 
 class _FreezeGarbage:
     """A ``task_status`` for ``serve`` that acts when the broker is ready."""
+
+    def __init__(self, ready: Callable[[], object] = lambda: None) -> None:
+        """``ready`` is called then."""
+        self._ready = ready
 
     def started(self, _serving: object = None) -> None:
         """Exempt the objects that exist now, some 100,000 that stay, from garbage collection.
@@ -349,6 +386,7 @@ class _FreezeGarbage:
         A full collection would otherwise hold up the loop for 20 ms, and for longer with many topics.
         """
         gc.freeze()
+        self._ready()
 
 
 def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:

@@ -29,6 +29,9 @@ from seglog_protocol.segment_files import TEMPORARY_SUFFIX, parse_segment_file_n
 STATE_FILE: Final = "seglog-standby.json"
 TOUCHED_FILE: Final = "seglog-standby-touched"
 
+OWN_FILES: Final = (TOUCHED_FILE, f"{STATE_FILE}{TEMPORARY_SUFFIX}", STATE_FILE)
+"""To be removed when the directory is no standby's any more."""
+
 SLICE_BYTES: Final = 1024 * 1024 * 1024
 """Written at most, but for a longer file, before it is noted what is there: a killed standby writes no more again."""
 
@@ -107,12 +110,6 @@ class StandbyDirectory:
     def touch_small_files(self) -> None:
         """Have all files but those of segments be written anew by the next ``apply``. Raises OSError."""
         self._touch({path: 0 for path in self._there.files if parse_segment_file_name(path.rpartition("/")[2]) is None})
-
-    def end(self) -> None:
-        """Remove the files of its own: it is no standby's any more. Raises OSError."""
-        for name in (TOUCHED_FILE, f"{STATE_FILE}{TEMPORARY_SUFFIX}", STATE_FILE):
-            remove_if_there(self._fs, self._file(name))
-        self._fs.sync_directory(self.path)
 
     def _take_back(self) -> None:
         """After a start: of each file counts what was there when the state was noted and was not touched since."""

@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     "mirror": "Copy topics live to an Apache Kafka, or from one.",
     "archive": "Keep a topic as Parquet, continuing where the last run ended.",
     "spark": "Archive, replay, compact and report on topics, with Spark.",
+    "promote": "Have a standby take over from the first machine.",
     "ping": "Show which broker answers, and what problems it has.",
     "metrics": "Show what the broker counts and measures.",
     "top": "Show what a broker does now: rates, durability, disk, topics, groups.",

@@ -1,10 +1,10 @@
 """``python -m seglog_broker.api.monitoring`` prints the page METRICS.md, made of the table of families."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from seglog_broker.api.monitoring.families import FAMILIES, Family, Scope
+from seglog_broker.api.monitoring.families import FAMILIES, STANDBY_FAMILIES, Family, Scope
 
 _HEAD: Final = """\
 # Metrics
@@ -51,6 +51,12 @@ are as the last measurement found them. Members and state are those of [groups](
 """,
 }
 
+_STANDBY: Final = """\
+## A standby
+
+`seglogd --standby` has these alone, until it is promoted.
+"""
+
 
 def page() -> str:
     """The text of it."""
@@ -60,11 +66,16 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     yield _HEAD
     for scope, text in _SCOPES.items():
-        yield text
-        yield "| name | type | labels | meaning |"
-        yield "|---|---|---|---|"
-        yield from (_row(family) for family in FAMILIES if family.scope is scope)
-        yield ""
+        yield from _table(text, (family for family in FAMILIES if family.scope is scope))
+    yield from _table(_STANDBY, STANDBY_FAMILIES)
+
+
+def _table(text: str, families: Iterable[Family]) -> Iterator[str]:
+    yield text
+    yield "| name | type | labels | meaning |"
+    yield "|---|---|---|---|"
+    yield from map(_row, families)
+    yield ""
 
 
 def _row(family: Family) -> str:

@@ -255,3 +255,11 @@ FAMILIES: Final[tuple[Family, ...]] = (
 """All of them, in the order in which they are shown."""
 
 FAMILIES_BY_NAME: Final = {family.name: family for family in FAMILIES}
+
+STANDBY_FAMILIES: Final[tuple[Family, ...]] = (
+    Family("seglog_standby_applied_timestamp_seconds", _G, "The moment that the standby has, since 1970; 0 for none."),
+    Family("seglog_standby_lag_seconds", _G, "How far that is behind the newest moment in the place; NaN for none."),
+    Family("seglog_standby_received_bytes_total", _C, "Bytes that the standby has written since its start."),
+    Family("seglog_standby_held_up", _G, "1 while something keeps the standby from following, which /readyz names."),
+)
+"""Of a standby, which serves nothing but these, in their order."""

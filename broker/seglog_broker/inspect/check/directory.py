@@ -37,9 +37,10 @@ from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX
 
 _OTHER_FILES: Final = filenames.REPLACED_FILES | {
-    *(filenames.LOCK_FILE, filenames.BACKUP_SOCKET, filenames.BALLAST_FILE, *filenames.SPARE_FILES)
+    *(filenames.LOCK_FILE, filenames.BACKUP_SOCKET, filenames.STANDBY_SOCKET),
+    *(filenames.BALLAST_FILE, *filenames.SPARE_FILES),
 }
-"""Files that are checked elsewhere; and the lock, the socket, the ballast and the spare files, which are not."""
+"""Files that are checked elsewhere; and the lock, the sockets, the ballast and the spare files, which are not."""
 
 _READERS: Final[Mapping[str, tuple[Code, Callable[[FileSystem, str], object]]]] = {
     filenames.PRODUCER_IDS_FILE: (Code.PRODUCER_IDS_MALFORMED, partial(ProducerIds, highest_seen=NO_PRODUCER_ID)),

@@ -1,0 +1,106 @@
+"""A first machine that publishes what it has, its place, and the directory of a standby: on any file system."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from seglog_broker.backup.directory_destination import DirectoryDestination
+from seglog_broker.backup.lease import Lease, Terms, run
+from seglog_broker.backup.points import Point, PointStore, PointWriter, difference
+from seglog_broker.backup.promoting import Standby
+from seglog_broker.backup.store import FileEntry, LogEntry, Manifest, Part
+from seglog_broker.config import BrokerConfig
+from seglog_broker.storage.directory.identity import decode_properties
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_protocol.checksum import crc32c
+from tests.logs import ManualClock, append_one, batch, opened_directory
+from tests.unit.broker.storage.steps import create_topic
+
+LEASE_MS = 10_000
+NOT_IN_A_CUT = {filenames.LOCK_FILE, filenames.CLEAN_SHUTDOWN_FILE, *filenames.OFFSET_CHECKPOINTS}
+
+
+class Machines:
+    """Both machines, below ``root``; with a ``boottime`` those that are there already."""
+
+    def __init__(self, fs: FileSystem, root: str = "", boottime: int | None = None) -> None:
+        self.fs = fs
+        self.first, self.path, self.place = f"{root}/data", f"{root}/standby", f"{root}/place"
+        self.config = replace(BrokerConfig(), log_dir=self.path, seglog_backup_lease_ms=LEASE_MS)
+        self.boottime = 5 if boottime is None else boottime
+        self.told: list[str] = []
+        self.records = 0
+        if boottime is not None:
+            return
+        self.fs.make_directory(self.path)
+        directory = opened_directory(self.fs, self.first)
+        create_topic(directory, "t", 1, {})
+        directory.close()
+        identity = self.identity_of(self.first)
+        self.writer = PointWriter(self.destination, identity["cluster.id"], identity["directory.id"])
+        self.publish(3)
+
+    @property
+    def destination(self) -> DirectoryDestination:
+        return DirectoryDestination(self.fs, self.place)
+
+    @property
+    def store(self) -> PointStore:
+        return PointStore(self.destination)
+
+    def identity_of(self, path: str) -> dict[str, str]:
+        return decode_properties(read_file(self.fs, f"{path}/{filenames.META_PROPERTIES_FILE}"))
+
+    def publish(self, records: int) -> Point:
+        """Append records on the first machine, and publish the state."""
+        directory = opened_directory(self.fs, self.first)
+        for _ in range(records):
+            append_one(directory.logs["t", 0], batch(b"value", timestamp=1000))
+        self.records += records
+        log = LogEntry("t", 0, directory.registry.topics["t"].id, 0, self.records, ())
+        directory.close()
+        state = self.writer.next_id(ManualClock().now_ms())
+        entries = []
+        for name in self._files(""):
+            content = read_file(self.fs, f"{self.first}/{name}")
+            part = Part(f"files/{state}-{len(entries)}", 0, len(content), crc32c(content))
+            self.destination.put(part.name, [content])
+            entries.append(FileEntry(name, len(content), 1000, 1, (part,)))
+        cluster, owner = self.writer.state.cluster_id, self.writer.state.directory_id
+        found = Manifest(state, 0, cluster, owner, "v", tuple(entries), (log,), is_cut=True)
+        point = replace(difference(self.writer.state, found), base=self.writer.state.base or state)
+        self.writer.publish(point)
+        return point
+
+    def _files(self, below: str) -> Iterator[str]:
+        for name in sorted(self.fs.list_directory(f"{self.first}/{below}".rstrip("/"))):
+            if self.fs.stat(f"{self.first}/{below}{name}").is_directory:
+                yield from self._files(f"{below}{name}/")
+            elif name not in NOT_IN_A_CUT:
+                yield below + name
+
+    def lease(self, holder: str = "first", *, directory_id: str = "d", epoch: int = 0) -> Lease:
+        return Lease(Terms(holder, directory_id, epoch, "one.example", LEASE_MS), lambda: self.boottime)
+
+    def hold_lease(self) -> Lease:
+        """Have the first machine hold the lease."""
+        lease = self.lease()
+        run(lease.acquire(), self.destination, lambda _until: None)
+        return lease
+
+    def standby(self, config: BrokerConfig | None = None) -> Standby:
+        return Standby(self.fs, config or self.config, self.place, now=lambda: self.boottime, sleep=self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.boottime += int(seconds * 1e9)
+
+    def promoted(self, standby: Standby | None = None, *, without_lease: bool = False) -> str:
+        return (standby or self.standby()).promote(self.told.append, without_lease=without_lease)
+
+    def records_served(self) -> int:
+        """How many records a broker has that starts in the standby's directory."""
+        directory = opened_directory(self.fs, self.path)
+        try:
+            return directory.logs["t", 0].log_end_offset
+        finally:
+            directory.close()

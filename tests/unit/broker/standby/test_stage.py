@@ -1,0 +1,130 @@
+"""The stage of a standby: its pages, its socket, and how it gives way to serving, with a double of the broker."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from seglog_broker.config import BrokerConfig
+from seglog_broker.runtime import unix_sockets
+from seglog_broker.runtime.service_manager import ServiceManager
+from seglog_broker.standby.stage import stand_by
+from seglog_broker.storage.directory.log_directory import DirectoryLock
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_protocol.errors import LogDirectoryError
+from tests.processes import free_port
+from tests.unit.broker.backup.machines import Machines
+
+
+class Process:
+    """A process that stands by; ``served`` is what it was promoted to serve with."""
+
+    def __init__(self, root: Path) -> None:
+        self.machines = Machines(PosixFileSystem(), str(root))
+        self.port = free_port()
+        self.config = replace(
+            self.machines.config,
+            seglog_http_listen=f"127.0.0.1:{self.port}",
+            seglog_backup_lag_ms=1,
+            seglog_backup_lease_ms=0,
+        )
+        self.served: BrokerConfig | None = None
+        self.scope = trio.CancelScope()
+        self.manager = ServiceManager()
+
+    async def run(self) -> None:
+        with self.scope:
+            await stand_by(self.config, self.machines.place, self.machines.fs, self.manager, self._serve)
+
+    async def _serve(self, config: BrokerConfig, _holder: str, ready: Callable[[], object]) -> None:
+        DirectoryLock(self.machines.fs, config.log_dir).release()  # which a broker takes
+        self.served = config
+        ready()
+        await trio.sleep_forever()
+
+    async def asked(self, **request: object) -> list[dict[str, str]]:
+        """The lines that its socket answers."""
+        path = f"{self.config.log_dir}/{filenames.STANDBY_SOCKET}"
+        while not self.machines.fs.exists(path):
+            await trio.lowlevel.checkpoint()
+        async with trio.SocketStream(trio.socket.from_stdlib_socket(unix_sockets.connect(path))) as stream:
+            await stream.send_all(json.dumps(request).encode() + b"\n")
+            return [json.loads(line) for line in (b"".join([piece async for piece in stream])).splitlines()]
+
+    async def page(self, request: str) -> str:
+        stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+        async with stream:
+            await stream.send_all(f"{request}\r\nHost: x\r\n\r\n".encode())
+            return (b"".join([piece async for piece in stream])).decode()
+
+
+async def test_it_shows_its_state_serves_when_it_is_promoted_and_answers_afterwards_as_well(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+    with capture_logs() as logged:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(process.run)
+            [refused] = await process.asked(want="promote")
+            assert "--without-lease" in refused["failed"]
+            [status] = await process.asked(want="status")
+            assert "has the state of 2023-11-14 22:13:20.000 UTC" in status["done"]
+            assert (await process.page("GET /livez HTTP/1.1")).startswith("HTTP/1.1 200 OK")
+            ready = await process.page("GET /readyz HTTP/1.1")
+            assert ready.startswith("HTTP/1.1 503 ")
+            assert "standby of" in ready
+            assert "seglog_standby_lag_seconds 0.0" in await process.page("GET /metrics HTTP/1.0")
+            assert (await process.page("HEAD /metrics HTTP/1.1")).endswith("\r\n\r\n")
+            for request, code in (("GET /x HTTP/1.1", 404), ("POST / HTTP/1.1", 405), ("\0\0\0\1", 400)):
+                assert (await process.page(request)).startswith(f"HTTP/1.1 {code} ")
+            *said, done = await process.asked(want="promote", without_lease=True)
+            assert "what was acknowledged after it is not here" in said[0]["said"]
+            assert done == {"done": f"{process.config.log_dir} serves"}
+            assert process.served == replace(process.config, seglog_backup_to=process.machines.place)
+            with pytest.raises(OSError):
+                await process.page("GET /livez HTTP/1.1")  # the port is the broker's
+            assert await process.asked(want="promote") == [{"done": f"{process.config.log_dir} serves already"}]
+            process.scope.cancel()
+    assert not process.machines.fs.exists(f"{process.config.log_dir}/{filenames.STANDBY_SOCKET}")
+    assert [line["event"] for line in logged if line["event"].startswith("promotion_re")] == ["promotion_refused"]
+    async with trio.open_nursery() as nursery:  # the same command, started again: it serves at once
+        again = Process.__new__(Process)
+        again.__dict__ = process.__dict__ | {"scope": trio.CancelScope(), "served": None}
+        nursery.start_soon(again.run)
+        while again.served is None:
+            await trio.lowlevel.checkpoint()
+        again.scope.cancel()
+
+
+async def test_a_place_that_is_away_is_waited_for_also_amid_a_promotion(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+    away = f"{process.machines.place}-away"
+    process.machines.fs.rename(process.machines.place, away)
+    with capture_logs() as logged:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(process.run)
+
+            async def come_back() -> None:
+                while not any(line["event"] == "standby_held_up" for line in logged):
+                    await trio.lowlevel.checkpoint()
+                [status] = await process.asked(want="status")
+                assert "has no state yet" in status["done"]
+                assert "held up: " in status["done"]
+                process.machines.fs.rename(away, process.machines.place)
+
+            nursery.start_soon(come_back)
+            lines = await process.asked(want="promote", without_lease=True)
+            assert "it goes on when it can" in lines[0]["said"]
+            assert "done" in lines[-1]
+            process.scope.cancel()
+
+
+async def test_a_directory_of_others_ends_the_process_with_a_sentence(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+    process.config = replace(process.config, log_dir=str(tmp_path))
+    with pytest.RaisesGroup(LogDirectoryError, match=None, flatten_subgroups=True) as raised:
+        await process.run()
+    assert "no standby has made it" in str(raised.value.exceptions)
