@@ -161,7 +161,8 @@ def _wanted(store: BackupStore, arguments: argparse.Namespace) -> Manifest:
 def _list(program: str, store: BackupStore) -> int:
     """Print a line for each backup, the latest first; on standard error which of them cannot be read. The exit code."""
     code, points = EXIT_OK, PointStore(store.destination)
-    for backup in reversed(points.bases()):
+    marker = points.marker()
+    for backup in reversed(points.bases(marker)):
         try:
             manifest = store.read(backup)
         except BackupError as error:
@@ -171,7 +172,7 @@ def _list(program: str, store: BackupStore) -> int:
         partitions, records = counted(len(manifest.logs), "partition"), counted(manifest.records, "record")
         more = counted(len(manifest.problems), "problem")
         if manifest.is_cut:
-            later = points.points_of(backup)
+            later = points.points_of(marker, backup)
             more = f"{counted(1 + len(later), 'moment')} until {max(later, default=backup, key=time_of)}"
         print_lines([f"{manifest.id}\t{partitions}\t{records}\t{size_text(manifest.size)}\t{more}"])
     return code

@@ -27,6 +27,7 @@ A point is sealed JSON, on one line:
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from typing import Final, NamedTuple
 
@@ -69,6 +70,9 @@ BASE_MS: Final = 3_600_000
 """Between two bases at most, where there are points."""
 
 _VERSION: Final = 1
+
+_READERS: Final = 8
+"""Points that are read at a time."""
 
 
 class FileChange(NamedTuple):
@@ -244,9 +248,9 @@ class PointStore:
             state.apply(point)
         return state
 
-    def points_of(self, base: str) -> list[str]:
-        """The ids of the points of a base that count, the oldest first. Raises BackupError."""
-        return sorted(filter(self.marker().counts, self.ids(f"{POINTS}{base}/")), key=time_of)
+    def points_of(self, marker: Marker, base: str) -> list[str]:
+        """The ids of the points of a base that count, the oldest first."""
+        return sorted(filter(marker.counts, self.ids(f"{POINTS}{base}/")), key=time_of)
 
     def since(self, state: State) -> Iterator[Point]:
         """Points that lead from ``state`` to the newest one, each to be applied before the next is asked for.
@@ -289,13 +293,14 @@ class PointStore:
 
     def _points(self, marker: Marker, base: str, after: str, until_ms: int | None) -> Iterator[Point]:
         """The points of a base that count, in their order, from the one that follows ``after`` on."""
-        prefix = f"{POINTS}{base}/"
         is_listed_again = False
         while True:
-            ids = sorted(filter(marker.counts, self.ids(prefix)), key=time_of)
-            for point in (self._point(prefix, found) for found in ids if time_of(found) > time_of(after)):
-                if until_ms is not None and ms_of(point.id) > until_ms:
-                    return
+            wanted = [
+                point
+                for point in self.points_of(marker, base)
+                if time_of(point) > time_of(after) and (until_ms is None or ms_of(point) <= until_ms)
+            ]
+            for point in self._read_points(base, wanted):
                 if point.previous != after:
                     break
                 yield point
@@ -309,9 +314,15 @@ class PointStore:
                 )
             is_listed_again = True  # one that was put during a listing may not have been in it
 
-    def _point(self, prefix: str, point: str) -> Point:
-        name = f"{prefix}{point}{SUFFIX}"
-        return decode_point(self._read(name), f"{self.destination.place}/{name}")
+    def _read_points(self, base: str, points: list[str]) -> Iterator[Point]:
+        """Points in their order; some at a time, because an object store takes its time for each."""
+
+        def read(point: str) -> Point:
+            name = f"{POINTS}{base}/{point}{SUFFIX}"
+            return decode_point(self._read(name), f"{self.destination.place}/{name}")
+
+        with ThreadPoolExecutor(_READERS) as threads:
+            yield from threads.map(read, points)
 
     def _read(self, name: str) -> bytes:
         try:
@@ -342,7 +353,12 @@ class PointWriter:
         self.state = State(cluster_id, directory_id)
         """What the place has, which may be nothing yet."""
         if any(map(self._marker.counts, self._store.ids(MANIFESTS))):
-            self.state = replace(self._store.at(), directory_id=directory_id)
+            try:
+                self.state = replace(self._store.at(), directory_id=directory_id)
+            except BackupError as error:
+                raise BackupError(
+                    f"{error}. Nothing is added behind that: move it away, and what is newer, or name another place"
+                ) from error
         self._base_bytes = self._points_bytes = 0
         self._last = self.state.id
         self._has_base = False

@@ -43,6 +43,7 @@ from seglog_broker.testing.forgetful import (
     CrashPolicy,
     ForgetfulFileSystem,
 )
+from tests.logs import flip_bit
 from tests.support import each_case, examples
 
 CLUSTER, MINE, OTHER = "cluster", "mine", "other"
@@ -249,6 +250,18 @@ def test_a_point_that_is_lost_is_named_and_the_moments_before_it_stay() -> None:
     with pytest.raises(BackupError, match=f"/place lacks the point between {second} and {fourth}"):
         place.store.at()
     place.check({moment: place.known[moment] for moment in (first, second)})
+
+
+def test_a_writer_adds_nothing_behind_what_is_damaged_and_says_what_now() -> None:
+    place = Place()
+    place.grow()
+    last = place.grow()
+    path = f"/place/points/{place.store.bases()[0]}/{last}.json"
+    flip_bit(place.fs, path, 60)
+    before = place.fs.snapshot()
+    with pytest.raises(BackupError, match=rf"^{path} is damaged: .*\. Nothing is added behind that: move it away, and"):
+        place.begin()
+    assert place.fs.snapshot() == before
 
 
 def test_a_point_that_a_listing_missed_because_it_was_just_put_is_found() -> None:
