@@ -18,7 +18,7 @@ _PAGE = (REPOSITORY / "docs" / "DURABILITY.md").read_text(encoding="utf-8")
 _STORAGE = (REPOSITORY / "docs" / "STORAGE.md").read_text(encoding="utf-8")
 _WITHOUT_CONTENT = {
     ".lock", ".tmp", ".deleted", ".cleaned", ".swap", ".log.damaged-<position>", "seglog-ballast", "seglog-backup.sock",
-    "seglog-standby.sock",
+    "seglog-standby.sock", "seglog-fencing",
 }  # fmt: skip
 """Empty, a socket, or the same bytes under a name that says that they do not count."""
 

@@ -10,7 +10,13 @@ from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.finishing import NOT_OF_A_CUT, finish_cut
 from seglog_broker.backup.store import BackupError, FileEntry, LogEntry, Manifest, Part
 from seglog_broker.config import BrokerConfig
-from seglog_broker.storage.directory.identity import begin_restore, encode_restored_identity, root_names, write_format
+from seglog_broker.storage.directory.identity import (
+    begin_restore,
+    encode_restored_identity,
+    mark_behind,
+    root_names,
+    write_format,
+)
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io import filenames
@@ -77,6 +83,7 @@ def finish(fs: FileSystem, path: str, manifest: Manifest, new_id: str) -> None:
     identity = f"{path}/{filenames.META_PROPERTIES_FILE}"
     if fs.exists(identity):
         write_file_atomically(fs, identity, encode_restored_identity(read_file(fs, identity), new_id, manifest.id))
+    mark_behind(fs, path)
     write_format(fs, path)
 
 

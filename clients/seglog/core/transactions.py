@@ -373,8 +373,8 @@ class TransactionCore:
         )
         self._fenced = fenced = errors.TransactionFenced(
             f"another producer has taken over the transactional id {self.transactional_id}, or its transaction was "
-            f"aborted after {seconds_of(self.timeout_seconds)} or by an operator: {what_counts}; end this producer, or "
-            "take the id back by a new client.transaction()",
+            f"aborted after {seconds_of(self.timeout_seconds)} or by an operator, or the broker was restored from a "
+            f"backup: {what_counts}; end this producer, or take the id back by a new client.transaction()",
             transactional_id=self.transactional_id,
         )
         fenced.__cause__ = error

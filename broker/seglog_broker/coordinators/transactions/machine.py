@@ -93,6 +93,8 @@ class TransactionalId(StateMachine):
         self._size = 0
         self._endings = 0  # decided so far
         self._is_timeout = False  # why the last of them was decided
+        self.had_committed = False
+        """True if it was forgotten with its last transaction committed: its client may not know yet that it is."""
 
     # --- As every state machine ---------------------------------------------------------------------------------------
 
@@ -143,7 +145,7 @@ class TransactionalId(StateMachine):
         """Write what could not be written, before a reply goes out that relies on it."""
         if self._retry_ms is not None:
             self._retry_ms = None
-            self.outbox.records.append(record_of(self.key, self.facts))
+            self.outbox.records.append(tombstone(self.key) if self.is_unused else record_of(self.key, self.facts))
             self._follow()
 
     def delete(self) -> None:
@@ -390,6 +392,14 @@ class TransactionalId(StateMachine):
             ),
             self.last_epoch,
         )
+
+    def forget(self) -> None:
+        """Begin anew, as if nobody had ever used the id: its next producer gets a producer id that was never used."""
+        self.had_committed = self.facts.state is TransactionState.COMPLETE_COMMIT
+        self.facts, self.last_epoch = TransactionFacts(), NO_PRODUCER_EPOCH
+        self._size = size_of(self.key, {})
+        self._retry_ms = None
+        self.delete()
 
     @property
     def is_idle(self) -> bool:

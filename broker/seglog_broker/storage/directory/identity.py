@@ -2,6 +2,8 @@
 
 ``seglog-format`` is a number. ``meta.properties`` has the cluster id. ``seglog-clock.json`` is the wall time of the
 last checkpoint at which the clock was trusted, as sealed JSON: ``version``, 1, and ``trusted_ms``, ms since 1970.
+``seglog-fencing``, empty, is there from a restore, which may be behind what clients were told, until its first start
+has fenced all transactional ids.
 
 ``seglog-topics.json`` names the version that wrote it last (``written_by``). What a start changes in a directory of
 another version is known before anything is changed: a start says what is found and then does it, and ``seglogd
@@ -103,6 +105,22 @@ def encode_restored_identity(content: bytes, directory_id: str, backup: str) -> 
     kept = [line for line in content.decode(errors="replace").splitlines() if not _DIRECTORY_ID.match(line)]
     lines = [*kept, f"# restored by seglog from the backup {backup}", f"directory.id={directory_id}"]
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def mark_behind(fs: FileSystem, path: str) -> None:
+    """Note that the log directory ``path`` is an earlier state than clients have seen. Raises OSError."""
+    write_file_atomically(fs, f"{path}/{filenames.FENCING_FILE}", b"")
+
+
+def is_behind(fs: FileSystem, path: str) -> bool:
+    """True if that is noted, and no start has taken care of it yet. Raises OSError."""
+    return fs.exists(f"{path}/{filenames.FENCING_FILE}")
+
+
+def note_fenced(fs: FileSystem, path: str) -> None:
+    """Take the note away. Raises OSError."""
+    fs.unlink(f"{path}/{filenames.FENCING_FILE}")
+    fs.sync_directory(path)
 
 
 def read_cluster_id(fs: FileSystem, path: str, found: Collection[str]) -> str | None:

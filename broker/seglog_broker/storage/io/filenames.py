@@ -25,6 +25,8 @@ CLOCK_FILE: Final = "seglog-clock.json"
 DYNAMIC_CONFIGS_FILE: Final = "seglog-configs.json"
 ACCOUNTS_FILE: Final = "seglog-accounts.json"
 ACLS_FILE: Final = "seglog-acls.json"
+FENCING_FILE: Final = "seglog-fencing"
+"""There from a restore until transactional ids are fenced; see ``storage/directory/identity.py``."""
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 BACKUP_SOCKET: Final = "seglog-backup.sock"
 """Where a running broker is asked for a snapshot; see ``tasks/snapshots.py``."""
@@ -62,6 +64,7 @@ OWN_FILES: Final = frozenset(
         ACCOUNTS_FILE,
         ACLS_FILE,
         CREATION_FILE,
+        FENCING_FILE,
         *OFFSET_CHECKPOINTS,
     }
 )

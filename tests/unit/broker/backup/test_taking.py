@@ -16,6 +16,7 @@ from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.config.dynamic_config import DynamicConfig
 from seglog_broker.storage.directory.acls import AclStore
 from seglog_broker.storage.directory.dynamic_configs import encode_dynamic_configs
+from seglog_broker.storage.directory.identity import is_behind
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
@@ -105,6 +106,7 @@ def test_a_restored_backup_has_every_record_and_takes_more() -> None:
     assert again.report.clean
     assert again.cluster_id == manifest.cluster_id
     assert sum(log.log_end_offset for log in again.logs.values()) == 200
+    assert is_behind(disk.fs, "/restored"), "its clients may have gone on from there"
 
 
 def test_permissions_and_quotas_are_in_a_backup() -> None:

@@ -29,6 +29,7 @@ from seglog_broker.coordinators.transactions.machine import (
     TransactionalId,
     size_of,
 )
+from seglog_broker.coordinators.transactions.service.fencing import Fencing
 from seglog_broker.coordinators.transactions.service.idle_ids import IdExpiry, TransactionMemory
 from seglog_broker.coordinators.transactions.service.markers import MarkerWriter
 from seglog_broker.coordinators.transactions.service.open_transactions import Expectations, Hanging, OpenTransactions
@@ -126,6 +127,7 @@ class TransactionService:
             self._topic, common.clock, common.scheduler, carry_out=self._follow, note_size=self.memory.note
         )
         self.expiry = IdExpiry(*common, self._runtime, self.memory)
+        self._fencing = Fencing(*common, self._runtime)
         self._loader = StateLoader(*common, self._topic, TransactionReplay, self._keep)
         self._expectations = Expectations(table)
         self.open = OpenTransactions(table)
@@ -148,11 +150,15 @@ class TransactionService:
                     seconds=seconds,
                 )
             nursery.start_soon(self.expiry.run)
+            if self._loader.is_complete:
+                await self._fencing.finish(self.ended)
 
     async def _keep(self, replay: TransactionReplay) -> None:
         """Take over the transactional ids of a partition that was read: what is decided is carried out."""
         for transactional_id, record in replay.records.items():
-            await self._runtime.restore(self._machine(transactional_id), [record])
+            machine = self._machine(transactional_id)
+            await self._runtime.restore(machine, [record])
+            self._fencing.begin(machine)
             self._runtime.carry_out(transactional_id)
             await self._scheduler.turn()
 
@@ -186,6 +192,7 @@ class TransactionService:
         machine = self._runtime.machines.get(ending.transactional_id)
         if machine is not None:
             machine.complete(ending, self._runtime.now())
+            self._fencing.go_on(machine)
             self._runtime.carry_out(ending.transactional_id, is_urgent=False)  # lost, the markers are written again
         ended = self._ended.pop(ending.transactional_id, None)
         if ended is not None:
@@ -215,6 +222,10 @@ class TransactionService:
             raise errors.CoordinatorLoadingError(
                 "the broker has just started and still reads which transactions there are: ask again about "
                 f"{transactional_id[:100]}"
+            )
+        if transactional_id in self._fencing.ids:
+            raise errors.CoordinatorLoadingError(
+                f"the last transaction of {transactional_id[:100]} is being ended after a restore: ask again"
             )
         failure = self._loader.failure(transactional_id)
         if failure is not None:
@@ -339,7 +350,7 @@ class TransactionService:
         a snapshot is made, and InvalidTransactionStateError.
         """
         self.check(transactional_id)
-        machine = _known(transactional_id, await self._when_ended(transactional_id))
+        machine = _known(transactional_id, await self._when_ended(transactional_id), is_commit=is_commit)
         if is_commit and self._commits_held is not None:
             await by_task()
             with trio.move_on_after(ENDED_SECONDS):
@@ -496,14 +507,20 @@ class TransactionService:
         return TransactionDescription(machine.key, machine.facts, None if held_up is None else held_up.message)
 
 
-def _known(transactional_id: str, machine: TransactionalId | None) -> TransactionalId:
-    if machine is None:
-        raise errors.InvalidProducerIdMappingError(
-            f"there is no producer of {transactional_id[:100]}, or it has been idle for so long that it was forgotten: "
-            "make a new producer",
+def _known(transactional_id: str, machine: TransactionalId | None, *, is_commit: bool = False) -> TransactionalId:
+    if machine is not None and not machine.is_unused:
+        return machine
+    if machine is not None and machine.had_committed and is_commit:
+        raise errors.ProducerFencedError(  # by which no client takes the transaction for aborted, to do it again
+            f"the broker was restored from a backup, in which the last transaction of {transactional_id[:100]} is "
+            "committed, and cannot know whether it is this one: look at what was written, and make a new producer",
             transactional_id=transactional_id,
         )
-    return machine
+    raise errors.InvalidProducerIdMappingError(
+        f"there is no producer of {transactional_id[:100]}, or it was forgotten, because it was idle for long or the "
+        "broker was restored from a backup: make a new producer",
+        transactional_id=transactional_id,
+    )
 
 
 def _unknown(transactional_id: str) -> errors.UnknownTransactionalIdError:

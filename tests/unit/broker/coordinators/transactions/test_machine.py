@@ -294,6 +294,14 @@ def test_a_decision_that_could_not_be_written_is_written_a_second_later(asked: C
     assert len(asked.endings) == 1
 
 
+def test_an_id_that_could_not_be_forgotten_is_forgotten_a_second_later(asked: Coordinator) -> None:
+    asked.init()
+    asked.machine.forget()
+    asked.fail()
+    asked.pass_ms(RETRY_MS)
+    assert asked.records[-1].value is None
+
+
 def test_a_partition_whose_addition_could_not_be_written_is_not_taken_for_added(asked: Coordinator) -> None:
     producer = asked.init()
     asked.machine.add_partitions(producer, [("orders", 0)], 2, asked.now)
