@@ -239,6 +239,12 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             (_rate("seglog_recovery_bytes_total"), "bytes per second {{instance}}"),
         ),
         _graph(
+            "Segments still in a backup",
+            "short",
+            (_gauge("seglog_awaited_segments"), "segments {{instance}}"),
+            (_gauge("seglog_awaited_bytes"), "bytes {{instance}}"),
+        ),
+        _graph(
             "Compaction",
             "Bps",
             (_rate("seglog_compaction_read_bytes_total"), "read {{instance}}"),

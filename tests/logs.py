@@ -17,6 +17,7 @@ from seglog_broker.storage.log.loaded_log import OpenReport
 from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_files import make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.segment.awaited import install_arrived
 from seglog_broker.storage.segment.damage import BatchVerifier
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import CrashPolicy, ForgetfulFileSystem
@@ -224,6 +225,14 @@ def install_cleaned(fs: FileSystem, log: PartitionLog, result: CleaningResult) -
             swap.settle()
             doomed.remove()
     discard_cleaned(fs, log.directory)
+
+
+def arrive(fs: FileSystem, directory: str, base: int, content: bytes) -> None:
+    """Put the bytes of an awaited segment in place, as a worker fetches it; the log is not told."""
+    with fs.open(f"{directory}/{base:020d}.log.tmp", create=True) as file:
+        file.pwritev([content], 0)
+        file.fdatasync()
+    install_arrived(fs, directory, base)
 
 
 def flip_bit(fs: FileSystem, path: str, position: int, bit: int = 0) -> None:

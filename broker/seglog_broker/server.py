@@ -38,6 +38,7 @@ from seglog_broker.storage.directory.partition_loader import LoadingStoppedError
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.tasks import resources, upkeep
+from seglog_broker.tasks.awaiting import Awaiting
 from seglog_broker.tasks.backups import Backups
 from seglog_broker.tasks.compaction import Compaction
 from seglog_broker.tasks.recovery import CrashRecovery
@@ -66,6 +67,7 @@ TASKS: Final[Mapping[str, Callable[[Broker], Awaitable[None]]]] = {
     "imports": lambda b: run_imports(b.offload),
     "recovery": lambda b: CrashRecovery(*b.common, b.views, b.checkpoints).run(),
     "hole search": lambda b: run_hole_search(b.common),
+    "awaited segments": lambda b: Awaiting(*b.common).run(),
     "checkpoints": lambda b: upkeep.run_checkpoints(b.common, b.checkpoints),
     "rolls": lambda b: upkeep.run_rolls(b.common),
     "retention": lambda b: upkeep.run_retention(b.common, b.expiry, b.retention_schedule),

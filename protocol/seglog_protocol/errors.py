@@ -572,6 +572,15 @@ class PartitionRecoveringError(
     bytes: int = -1
 
 
+class SegmentAwaitedError(PartitionRecoveringError, code="SEGMENT_AWAITED"):
+    """The segment that begins at offset ``segment`` is still fetched from a backup: retry until it is there.
+
+    Its records are in the log: nothing before, in or behind it has moved. ``bytes`` is its size.
+    """
+
+    segment: int = -1
+
+
 class OutOfResourcesError(StorageError, code="OUT_OF_RESOURCES", retriable=True):
     """The broker is out of file descriptors or memory; a retry later can help."""
 

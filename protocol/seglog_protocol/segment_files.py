@@ -7,6 +7,7 @@ defined once. No file is opened here: buffers come in (bytes, or an mmap that is
     <stem>.index      int32 relative offset, int32 position        8 bytes an entry, both rising
     <stem>.timeindex  int64 timestamp, int32 relative offset       12 bytes an entry, timestamps rising
     <stem>.checksum   size and checksum of the .log                seglog's own, see the broker's segment_checksum
+    <stem>.awaited    the .log is a hole of its size yet           seglog's own, see the broker's segment.awaited
 
 An offset entry holds the *last* offset of a batch and the position where that batch *begins*. A time entry (t, o) means
 that no record at an offset <= o has a timestamp above t. Neither has a checksum, because both can be rebuilt from the
@@ -26,7 +27,15 @@ TIME_INDEX_SUFFIX: Final = ".timeindex"
 TXN_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 CHECKSUM_SUFFIX: Final = ".checksum"
-SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, CHECKSUM_SUFFIX)
+AWAITED_SUFFIX: Final = ".awaited"
+SEGMENT_SUFFIXES: Final = (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    CHECKSUM_SUFFIX,
+    AWAITED_SUFFIX,
+)
 """Files of one segment, in the order in which they are renamed and deleted."""
 
 DELETED_SUFFIX: Final = ".deleted"

@@ -8,9 +8,10 @@ from seglog_broker.storage.io.filenames import (
     CLEAN_PARTITIONS_FILE,
     CREATION_FILE,
     DYNAMIC_CONFIGS_FILE,
+    RESTORE_FILE,
 )
 from seglog_protocol.checkpoint_files import CLEANER_CHECKPOINT
-from seglog_protocol.segment_files import TXN_INDEX_SUFFIX
+from seglog_protocol.segment_files import AWAITED_SUFFIX, TXN_INDEX_SUFFIX
 from tests.support import REPOSITORY
 from tests.unit.simulation.test_every_bit import _written
 
@@ -43,7 +44,7 @@ async def test_the_table_has_exactly_the_files_of_every_bit() -> None:
     # each with its own run
     rarer = {
         CLEANER_CHECKPOINT, CLEAN_PARTITIONS_FILE, CREATION_FILE, DYNAMIC_CONFIGS_FILE, ACCOUNTS_FILE, ACLS_FILE,
-        TXN_INDEX_SUFFIX,
+        TXN_INDEX_SUFFIX, RESTORE_FILE, AWAITED_SUFFIX,
     }  # fmt: skip
     written = [await _written(clean=clean) for clean in (True, False)]
     turned = {path.rpartition("/")[2] for each in written for path, content in each.files.items() if content}

@@ -57,6 +57,8 @@ class CompactionPreviews(Service):
         if partition.is_being_cleaned:
             return DryRun({}, "what it would drop is not known while it is running")
         below = bisect_left(log.segments.bases, cleanable.until_offset)
+        if log.segments.awaited:
+            return DryRun({}, "what it would drop is not known while segments are fetched from a backup")
         size = log.segments.size_between(0, below)
         if not below:
             return DryRun({})

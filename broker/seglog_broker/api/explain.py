@@ -177,7 +177,7 @@ def load_segment_facts(segment: Segment, *, is_shown: bool) -> int | None:
         return None
     try:
         found = segment.find(segment.base_offset)
-    except errors.CorruptRecordError:
+    except (errors.CorruptRecordError, errors.SegmentAwaitedError):
         return None
     return None if found is None else _first_timestamp(found.header)
 

@@ -150,7 +150,8 @@ class FetchService:
         if answer.reply.partition_counts is not None:
             return True
         return answer.size >= min(request.min_bytes, request.max_bytes) or any(
-            result.error is not None or (result.gaps is not None and not result.size)
+            (result.error is not None and not isinstance(result.error, errors.SegmentAwaitedError))
+            or (result.gaps is not None and not result.size)
             for result in answer.reply.partitions
         )
 
@@ -171,6 +172,8 @@ class FetchService:
     def _not_read(self, item: FetchPartition, error: errors.SeglogError) -> FetchResult:
         partition = self.table.find(item.topic, item.partition)
         placed = partition.with_partition(error) if partition is not None else error
+        if partition is not None:
+            self.table.awaited.ask(partition, error)
         if isinstance(error, errors.CorruptRecordError):
             log.warning("damage_read", **{k: v for k, v in placed.facts.items() if k != "retriable"})
         return FetchResult(item.topic, item.partition, error=errors.without_frames(placed))

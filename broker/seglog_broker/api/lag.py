@@ -12,7 +12,13 @@ from seglog_broker.api.explain import ExplainContext, Holders, explain_holders
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError, without_frames
+from seglog_protocol.errors import (
+    CorruptRecordError,
+    InvalidRequestError,
+    SeglogError,
+    SegmentAwaitedError,
+    without_frames,
+)
 from seglog_protocol.messages import LagReply, LagRequest, LagResult
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
@@ -86,11 +92,12 @@ def _measure(partition: Partition, offset: int, holders: Holders) -> LagResult:
 def _timestamp_at(log: PartitionLog, offset: int) -> int | None:
     """The timestamp (ms) of the first record in the batch with ``offset``, or the next one; None if it has none.
 
-    Records are not opened, so the timestamp of the record itself may be later. None also if the batch is damaged.
+    Records are not opened, so the timestamp of the record itself may be later. None also if the batch is damaged, or
+    still to come from a backup.
     """
     try:
         found = log.seek(offset)
-    except CorruptRecordError:
+    except (CorruptRecordError, SegmentAwaitedError):
         return None
     if found is None:
         return None

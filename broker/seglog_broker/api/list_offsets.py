@@ -48,10 +48,13 @@ class ListOffsetsService:
 
     def offsets_of(self, item: OffsetsPartition, number: int, isolation: Isolation | None) -> OffsetsResult:
         """Those of one partition, or the error as its result. Raises what makes a look-up pause."""
+        partition = self.table.find_readable(item.topic, number)
         try:
             partition_log = self.table.readable(item.topic, number).log
             moment = None if item.timestamp is None else partition_log.find_timestamp(item.timestamp)
         except SeglogError as error:
+            if partition is not None:
+                self.table.awaited.ask(partition, error)
             return OffsetsResult(item.topic, number, error=without_frames(error))
         stable = partition_log.last_stable_offset
         end = stable if isolation == READ_COMMITTED else partition_log.log_end_offset

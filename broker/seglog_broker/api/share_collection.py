@@ -1,7 +1,6 @@
 """The records of one share fetch, while they are collected: read from logs into memory, and acquired for a member."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from seglog_broker.api.share_reads import Read, ShareReads
@@ -21,6 +20,7 @@ from seglog_protocol.errors import (
     CoordinatorNotAvailableError,
     OffsetOutOfRangeError,
     SeglogError,
+    SegmentAwaitedError,
     UnknownTopicError,
     without_frames,
 )
@@ -170,7 +170,7 @@ class Collection:
         offset = machine.next_offset()
         read = None
         if offset is not None and self._bytes_left:
-            with suppress(OffsetOutOfRangeError):  # the log was cut behind what was handed out; it grows again
+            try:
                 read = sources.reads.read(
                     machine.key,
                     partition.log,
@@ -180,6 +180,12 @@ class Collection:
                     min_one=not self._read,
                     committed=self._reads_committed,
                 )
+            except OffsetOutOfRangeError:
+                pass  # the log was cut behind what was handed out; it grows again
+            except SegmentAwaitedError as error:
+                sources.table.awaited.ask(partition, error)
+                if self._is_over:
+                    raise
         self.seen.append(seen)
         if read is None:
             self.watched.append(seen)

@@ -34,6 +34,7 @@ REMOVED_A_ROUND: Final = 20
 """Objects that are removed after a round, at most: an object store takes a tenth of a second for one."""
 
 _AS_THEY_ARE: Final = (filenames.PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT)
+_KEPT_SUFFIXES: Final = frozenset(names.SEGMENT_SUFFIXES) - {names.AWAITED_SUFFIX}
 
 
 class Follower:
@@ -191,15 +192,26 @@ class Follower:
         if is_listed or before is None or before.log_start != cut.log_start:
             yield from self._small_files(directory, cut)
         if is_listed:
-            closed = _of_closed_segments(self._fs.list_directory(f"{self._log_dir}/{directory}"), bases)
+            found = self._fs.list_directory(f"{self._log_dir}/{directory}")
+            closed = _of_closed_segments(found, bases)
+            awaited = {name.removesuffix(names.AWAITED_SUFFIX) for name in found if name.endswith(names.AWAITED_SUFFIX)}
             for name in self._names.get(directory, set()) - {*closed, active, *_AS_THEY_ARE, PARTITION_STATE_FILE}:
                 self._set(f"{directory}/{name}", None)
             for base in bases[:-1]:
                 if (log := names.segment_file_name(base, names.LOG_SUFFIX)) not in closed:
                     self.lacking = self.lacking or f"{directory}/{log}"
             for name in closed:
+                if name.endswith(names.LOG_SUFFIX) and name.removesuffix(names.LOG_SUFFIX) in awaited:
+                    self._awaited_log(f"{directory}/{name}")
+                    continue
                 yield from self._file(f"{directory}/{name}", None, is_checked=True)
         yield from self._file(f"{directory}/{active}", cut.active_size, is_checked=is_listed)
+
+    def _awaited_log(self, path: str) -> None:
+        """Take over what the place has of a segment that is a hole yet; without that the next round has to wait."""
+        before = self._entry(path)
+        if before is None or before.size != self._fs.stat(f"{self._log_dir}/{path}").size:
+            self.lacking = self.lacking or path
 
     def _small_files(self, directory: str, cut: PartitionCut) -> Iterator[Piece]:
         for name in _AS_THEY_ARE:
@@ -325,7 +337,7 @@ def _of_closed_segments(found: Iterable[str], bases: Sequence[int]) -> list[str]
         if parsed is None:
             return False
         base, suffix = parsed
-        return base in every if suffix == names.SNAPSHOT_SUFFIX else base in closed and suffix in names.SEGMENT_SUFFIXES
+        return base in every if suffix == names.SNAPSHOT_SUFFIX else base in closed and suffix in _KEPT_SUFFIXES
 
     return [name for name in found if is_wanted(name)]
 

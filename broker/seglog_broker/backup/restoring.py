@@ -1,6 +1,6 @@
 """Restores a backup into a directory, and compares what the real loader finds there with what the backup counted."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -19,10 +19,12 @@ from seglog_broker.storage.directory.identity import (
 )
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
+from seglog_broker.storage.directory.restored_from import RestoredFrom
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.copying import PieceSync
 from seglog_broker.storage.io.filesystem import FileSystem, parent, read_file, write_all, write_file_atomically
+from seglog_broker.storage.segment.awaited import AwaitedLog, AwaitedPart, marker_of, write_awaited
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX
@@ -43,10 +45,14 @@ def restore(
     path: str,
     new_id: str,
     progress: BytesDone = lambda _size: None,
+    *,
+    later: Collection[FileEntry] = (),
+    origin: RestoredFrom | None = None,
 ) -> None:
     """Make ``path``, which is absent or empty, the log directory of the backup, with the directory id ``new_id``.
 
-    Until the last step every start refuses it. Raises BackupError, DestinationError, OSError.
+    The segments in ``later`` are left to be awaited, from ``origin``, which must be given then. Until the last step
+    every start refuses the directory. Raises BackupError, DestinationError, OSError.
     """
     _refuse_unless_empty(fs, path)
     free = fs.free_bytes(path if fs.exists(path) else parent(path))
@@ -59,7 +65,8 @@ def restore(
         fs.make_directory(path)
         fs.sync_directory(parent(path))
     begin_restore(fs, path)
-    files = [file for file in manifest.files if file.path != filenames.FORMAT_FILE]
+    left = {file.path for file in later}
+    files = [file for file in manifest.files if file.path != filenames.FORMAT_FILE and file.path not in left]
     if manifest.is_cut:
         files = [file for file in files if file.path not in NOT_OF_A_CUT]
     directories = sorted({parent(file.path) for file in files if "/" in file.path})
@@ -69,7 +76,13 @@ def restore(
         fs.open(f"{path}/{file.path}", create=True).close()
     for name, pieces in pieces_of(files).items():
         write_pieces(fs, destination, name, pieces, path, progress)
+    for file in later:
+        parts = tuple(AwaitedPart(*part) for part in file.parts)
+        write_awaited(fs, f"{path}/{file.path}", AwaitedLog(file.size, file.mtime_ms, parts))
+        files += [file, file._replace(path=marker_of(file.path))]
     make_durable(fs, path, files)
+    if origin is not None:
+        origin.write(fs, path)
     finish(fs, path, manifest, new_id)
 
 

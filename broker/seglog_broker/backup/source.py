@@ -27,6 +27,7 @@ from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
+from seglog_broker.texts import counted
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
 from seglog_protocol.errors import LogDirectoryError
@@ -145,16 +146,23 @@ def _source(fs: FileSystem, path: str, lengths: dict[str, int], problems: list[s
     numbered = ((topic.name, number) for topic in topics for number in range(topic.partitions))
     for directory in (filenames.partition_directory_name(name, number) for name, number in numbered):
         if fs.exists(f"{path}/{directory}"):
-            wanted += [f"{directory}/{name}" for name in fs.list_directory(f"{path}/{directory}") if _is_wanted(name)]
+            found = fs.list_directory(f"{path}/{directory}")
+            awaited = sum(name.endswith(names.AWAITED_SUFFIX) for name in found)
+            if awaited:
+                raise BackupError(
+                    f"{counted(awaited, 'segment')} of {directory} are still to come from the backup that it was begun "
+                    "from, and cannot be copied yet: run this again when `seglog ping` says that all is there"
+                )
+            wanted += [f"{directory}/{name}" for name in found if _is_wanted(name)]
         else:
             problems.append(f"{directory} is not there")
     if fs.exists(f"{path}/{METADATA_DIRECTORY}"):
         wanted += [f"{METADATA_DIRECTORY}/{name}" for name in fs.list_directory(f"{path}/{METADATA_DIRECTORY}")]
     files = []
     for name in wanted:
-        found = fs.stat(f"{path}/{name}")
-        if not found.is_directory:
-            files.append(SourceFile(name, lengths.get(name, found.size), found.mtime_ms, found.inode))
+        facts = fs.stat(f"{path}/{name}")
+        if not facts.is_directory:
+            files.append(SourceFile(name, lengths.get(name, facts.size), facts.mtime_ms, facts.inode))
     return Source(
         path, identity.get("cluster.id", ""), identity.get("directory.id", ""), topics, tuple(files), tuple(problems)
     )

@@ -73,6 +73,7 @@ class Code(Enum):
     INDEX_PADDING = NOTE, f"{_NONE}: Kafka was killed before it trimmed the file, and the next start rebuilds it"
     CHECKSUM_FILE_WRONG = DERIVED, "--repair rewrites it if every batch of its segment is valid"
     CHECKSUM_OUTDATED = NOTE, f"{_NONE}: a start removes it, the scrub or --repair writes a new one"
+    SEGMENT_AWAITED = DAMAGE, "run seglogd on the directory, which fetches it; keep the backup until then"
     SNAPSHOT_WRONG = DERIVED, "--repair removes it; the state of the producers is then read from the log"
     TXN_INDEX_WRONG = DERIVED, "--repair rebuilds it from the log"
     EPOCHS_MALFORMED = DERIVED, "--repair rewrites it from the batches"

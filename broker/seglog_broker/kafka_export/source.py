@@ -250,6 +250,11 @@ def _files(
                 yield SourceFile(name, fs.stat(f"{directory}/{name}").size, is_final=False)
             continue
         base, suffix = part
+        if suffix == names.AWAITED_SUFFIX:
+            raise ExportError(
+                f"the segment {base} of {directory} is still to come from the backup that the directory was begun "
+                "from: run seglogd on it until `seglog ping` tells that all is there, and begin again"
+            )
         plain = next((suffix.removesuffix(end) for end in _IN_THE_MAKING if suffix.endswith(end)), suffix)
         without = tuple(sorted((d.position, d.end_position) for d in unsynced if d.segment == base))
         if suffix == names.LOG_SUFFIX:

@@ -273,6 +273,7 @@ class Partition(Flushable):
             and self.may_be_cleaned
             and not self.is_deleted
             and self.log.state.read_only is None
+            and not self.log.segments.awaited
             and "compact" in self.log.config.cleanup_policy
         )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.partitions.awaited_segments import AwaitedSegments
 from seglog_broker.partitions.group_commit import GroupCommit
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.recoveries import Recoveries, Views
@@ -39,6 +40,7 @@ class PartitionTable:
         self._changes = 0
         self.suggestions = Suggestions()
         self._tell_of_served: Callable[[Partition], None] = lambda _partition: None
+        self.awaited = AwaitedSegments()
 
     def __getitem__(self, key: tuple[str, int]) -> Partition:
         return self._served[key]
@@ -88,6 +90,7 @@ class PartitionTable:
             self._served[partition.topic, partition.number] = partition
             partition.note_changed(is_replaced=True)
             self._tell_of_served(partition)
+            self.awaited.note_served(partition)
 
     def serve_view(self, key: tuple[str, int], view: ReadOnlyView) -> None:
         """Serve a partition read-only while its recovery waits for room."""

@@ -57,6 +57,9 @@ RECOMPRESSORS_MAX: Final = 2
 It bounds the memory for their results, too: each has at most the topic's ``max.message.bytes``.
 """
 
+FETCHERS_MAX: Final = 2
+"""Segments that are fetched from a backup at a time: one in the order of all, one that a reader waits for."""
+
 LOOKS_AT_ONCE: Final = 2
 """Turns of the loop after which those files of a round are looked for that were not done before its last one."""
 LOOK_SECONDS: Final = 0.001
@@ -280,3 +283,14 @@ class Offload:
         no other broker can use the directory until it ends.
         """
         return WorkerPool(jobs.RECOVERER, descriptors=descriptors)
+
+    def fetcher(
+        self,
+        fs: FileSystem,  # noqa: ARG002 - it opens files itself
+        descriptors: Sequence[int],
+    ) -> AbstractAsyncContextManager[Workers]:
+        """Worker processes that get files from a backup (``jobs.BEGIN``, ``jobs.FETCH``), for the time of the block.
+
+        They inherit ``descriptors``, as a recoverer does.
+        """
+        return WorkerPool(jobs.FETCHER, FETCHERS_MAX, descriptors=descriptors)

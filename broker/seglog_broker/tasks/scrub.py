@@ -84,7 +84,12 @@ class Scrub(Service):
         )
 
     async def _scrub_partition(self, scrubber: Workers, partition: Partition) -> None:
-        """Scrub the segments that are closed now, unless they leave the log before they are read."""
+        """Scrub the segments that are closed now, unless they leave the log before they are read.
+
+        None while some are still fetched from a backup: the next pass has them all.
+        """
+        if partition.log.segments.awaited:
+            return
         bases = partition.log.segments.bases[:-1]
         left = set(bases)
         partition.findings = {base: what for base, what in partition.findings.items() if base in left}
@@ -241,7 +246,8 @@ async def run_hole_search(common: Common) -> None:
     seen: set[Partition] = set()
 
     async def search(partition: Partition) -> None:
-        pairs = list(pairwise(partition.log.segments.bases))
+        awaited = partition.log.segments.awaited  # was searched where it comes from
+        pairs = [pair for pair in pairwise(partition.log.segments.bases) if pair[0] not in awaited]
         found = False
         for start in range(0, len(pairs), SEGMENTS_AT_A_TIME):
             some = pairs[start : start + SEGMENTS_AT_A_TIME]

@@ -58,6 +58,12 @@ class InlineOffload(Offload):
         del descriptors
         yield InlineWorkers(fs, clock)
 
+    @asynccontextmanager
+    async def fetcher(self, fs: FileSystem, descriptors: Sequence[int]) -> AsyncIterator[Workers]:
+        """Do as Offload says."""
+        del descriptors
+        yield InlineWorkers(fs)
+
 
 class InlineWorkers(Workers):
     """Runs jobs of every kind on the loop, each after one checkpoint."""

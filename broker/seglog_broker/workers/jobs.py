@@ -15,6 +15,7 @@ from seglog_broker.storage.log.batch_checks import RecordRules, check_records
 from seglog_broker.storage.log.recompression import Recompression, recompress
 from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome, recover_partition
 from seglog_broker.storage.segment.segment import first_at
+from seglog_broker.workers.fetch_jobs import BeginJob, Begun, FetchJob, FetchResult
 from seglog_broker.workers.messages import JobKind, Progress, Tools, WorkerKind
 from seglog_broker.workers.scrub_job import ScrubJob, ScrubResult
 from seglog_protocol.compression import Codec
@@ -134,4 +135,24 @@ RECOMPRESSOR: Final = WorkerKind("recompressor", (RECOMPRESSION,))
 """A kind of its own, because high levels of compression take seconds, for which no look-up should wait."""
 
 
-WORKERS: Final = {worker.name: worker for worker in (CLEANER, RECOVERER, SCRUBBER, RECORD_CHECKER, RECOMPRESSOR)}
+def _begin(tools: Tools, job: BeginJob, _payload: Buffer, progress: Progress) -> Begun:
+    from seglog_broker.backup.fetching import begin_directory  # noqa: PLC0415 - destinations are for fetchers only
+
+    return begin_directory(tools, job, progress)
+
+
+def _fetch(tools: Tools, job: FetchJob, _payload: Buffer, progress: Progress) -> FetchResult:
+    from seglog_broker.backup.fetching import fetch_segment  # noqa: PLC0415 - destinations are for fetchers only
+
+    return fetch_segment(tools, job, progress)
+
+
+BEGIN: Final = JobKind("begin", BeginJob, Begun, _begin)
+FETCH: Final = JobKind("fetch", FetchJob, FetchResult, _fetch)
+FETCHER: Final = WorkerKind("fetcher", (BEGIN, FETCH))
+"""Begins a log directory from a backup, and fetches segments; progress is bytes written."""
+
+
+WORKERS: Final = {
+    worker.name: worker for worker in (CLEANER, RECOVERER, SCRUBBER, RECORD_CHECKER, RECOMPRESSOR, FETCHER)
+}

@@ -127,6 +127,7 @@ def test_the_kinds_that_are_worth_another_try() -> None:
         errors.DiskFullError,
         errors.OutOfResourcesError,
         errors.PartitionRecoveringError,
+        errors.SegmentAwaitedError,
         errors.UnstableOffsetCommitError,
     }
 

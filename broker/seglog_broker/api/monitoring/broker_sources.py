@@ -35,7 +35,7 @@ from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.tls import ServerTls
-from seglog_broker.texts import counted, time_text
+from seglog_broker.texts import counted, size_text, time_text
 from seglog_protocol.version import VERSION
 
 PART_COST: Final = 250.0
@@ -81,6 +81,13 @@ class Problems(Service):
                 "disk-full",
                 f"{recovery.topic}-{recovery.partition} is read-only until there is room on the disk, which its "
                 f"recovery needs ({recovery.lacked_room})",
+            )
+        awaited = self._table.awaited
+        if awaited.trouble is not None:
+            yield Problem(
+                "other",
+                f"{counted(len(awaited), 'segment')} of {size_text(awaited.bytes_left)} are not there yet, because the "
+                f"backup that they come from gives none ({awaited.trouble}); it is tried again",
             )
         for part in self._table.in_parts():
             for partition in part:
@@ -146,6 +153,8 @@ class BrokerSources(Service):
         return {
             "seglog_topics": one(lambda: len(self._directory.registry.topics)),
             "seglog_partitions": self._partitions_by_state,
+            "seglog_awaited_segments": one(lambda: len(self._table.awaited)),
+            "seglog_awaited_bytes": one(lambda: self._table.awaited.bytes_left),
             "seglog_recovery_ratio": one(lambda: self._recoveries.ratio),
             "seglog_disk_size_bytes": one(lambda: space.total),
             "seglog_disk_free_bytes": one(lambda: space.free),

@@ -112,6 +112,10 @@ FAMILIES: Final[tuple[Family, ...]] = (
     # --- The log directory --------------------------------------------------------------------------------------------
     Family("seglog_topics", _G, "Topics."),
     Family("seglog_partitions", _G, "Partitions by state: serving, recovering, offline, read_only.", ("state",)),
+    Family(
+        "seglog_awaited_segments", _G, "Closed segments that are still fetched from the backup it was started from."
+    ),
+    Family("seglog_awaited_bytes", _G, "Bytes of them."),
     Family("seglog_recovery_ratio", _G, "How much of the recovery under way is done, 0 to 1; 1 without one."),
     Family("seglog_partitions_recovered_total", _C, "Partitions recovered since the start."),
     Family("seglog_recovery_bytes_total", _C, "Bytes read to recover them."),

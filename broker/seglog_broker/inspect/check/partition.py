@@ -184,6 +184,8 @@ class _PartitionCheck:
             self._walk = LogWalk(self._fs, self._path, self._verifier(small.recorded))
         elif PARTITION_METADATA_FILE in self._names or not self._context.is_being_made:
             self.out.add(Code.SEGMENTS_GONE, self._path, "has no .log file, and every partition has one")
+        if self._report_awaited():
+            return
         self._transactions = TransactionCheck(self._fs, self._path, self._bases)
         for number, base in enumerate(self._bases):
             self._check_segment(base, self._bases[number + 1] if number + 1 < len(self._bases) else None)
@@ -199,6 +201,19 @@ class _PartitionCheck:
         small.check_names()
         small.check_read_only_mark()
         self._plan_lifting()
+
+    def _report_awaited(self) -> bool:
+        """Add a finding for each segment that is still to come; with one of them nothing else can be judged."""
+        parsed = filter(None, map(names.parse_segment_file_name, self._names))
+        awaited = sorted(base for base, suffix in parsed if suffix == names.AWAITED_SUFFIX)
+        for base in awaited:
+            path = self._path_of(base, names.LOG_SUFFIX)
+            size = self._fs.stat(path).size
+            self.out.counts.segments += 1
+            self.out.counts.bytes += size
+            what = f"is not there yet: its {size:,} bytes are to come from the backup that the directory was begun from"
+            self.out.add(Code.SEGMENT_AWAITED, path, what)
+        return bool(awaited)
 
     def _believed_start(self) -> int:
         """The log start offset by the rules of a start. Adds a finding if the checkpoint has another one."""

@@ -22,6 +22,7 @@ from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol.checkpoint_files import MalformedCheckpointError, TopicPartition
 from seglog_protocol.record_batch import NO_TIMESTAMP
 from seglog_protocol.segment_files import (
+    AWAITED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -47,6 +48,7 @@ _PARTITION_FILES: Final = frozenset(
     {checkpoints.LEADER_EPOCH_CHECKPOINT, filenames.PARTITION_METADATA_FILE, PARTITION_STATE_FILE}
 )
 
+AWAITED: Final = "its bytes are to come from the backup that the directory was begun from, which seglogd fetches"
 REMOVED_MEANWHILE: Final = "it was removed while it was read: a broker is running"
 
 Offsets = Mapping[str, Mapping[TopicPartition, int]]
@@ -317,6 +319,9 @@ def _segment(
     time_index = segment_file_name(base, TIME_INDEX_SUFFIX)
     counts = _Counts(compacted_before)
     problems: list[f.Fact] = []
+    if segment_file_name(base, AWAITED_SUFFIX) in names:
+        problems.append(f.Note(f"{path}/{log}", f"it is not there yet: {AWAITED}"))
+        count = False
     try:
         size = fs.stat(f"{path}/{log}").size
         if count:

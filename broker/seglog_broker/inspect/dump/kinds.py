@@ -123,6 +123,9 @@ def _file(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[f.Fact]:
     left_over = _left_over(suffix)
     suffix = suffix.removesuffix(left_over)
     notes = [f.Note(path, _LEFT_OVER[left_over])] if left_over else []
+    awaited = path.removesuffix(name) + segment_files.segment_file_name(base, segment_files.AWAITED_SUFFIX)
+    if suffix in (segment_files.LOG_SUFFIX, segment_files.AWAITED_SUFFIX) and fs.exists(awaited):
+        raise NothingToDumpError(f"{path} is not there yet: {directories.AWAITED}")
     if suffix == segment_files.LOG_SUFFIX:
         facts = dump_log(fs, path, base, records=options.records)
     elif suffix == segment_files.TXN_INDEX_SUFFIX:
@@ -131,7 +134,8 @@ def _file(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[f.Fact]:
         facts = dump_small_file(fs, path, "producer snapshot", read_snapshot)
     elif suffix in (segment_files.OFFSET_INDEX_SUFFIX, segment_files.TIME_INDEX_SUFFIX):
         log = path.removesuffix(name) + segment_files.segment_file_name(base, segment_files.LOG_SUFFIX)
-        beside = next(filter(fs.exists, (f"{log}{left_over}", log)), None) if options.verify else None
+        may_compare = options.verify and not fs.exists(awaited)
+        beside = next(filter(fs.exists, (f"{log}{left_over}", log)), None) if may_compare else None
         facts = dump_index(fs, path, base, beside, suffix)
         if options.verify and beside is None:
             notes.append(f.Note(path, "its entries were not compared with the log: there is no .log beside it"))

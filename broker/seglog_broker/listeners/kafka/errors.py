@@ -19,6 +19,7 @@ _OWN: Final[Mapping[type[errors.SeglogError], ErrorCode]] = MappingProxyType(
         errors.PartitionReadOnlyError: ErrorCode.KAFKA_STORAGE_ERROR,
         errors.PartitionOfflineError: ErrorCode.KAFKA_STORAGE_ERROR,
         errors.PartitionRecoveringError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        errors.SegmentAwaitedError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
         errors.BrokerStoppingError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
         errors.DecompressedTooLargeError: ErrorCode.CORRUPT_MESSAGE,
         errors.RequestCancelledError: ErrorCode.REQUEST_TIMED_OUT,

@@ -26,6 +26,7 @@ from seglog_broker.storage.log.partition_files import topic_id_in
 from seglog_broker.texts import counted
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.internal_topics import RESERVED_TOPIC
+from seglog_protocol.segment_files import TEMPORARY_SUFFIX
 from seglog_protocol.version import VERSION
 
 FORMAT_VERSION: Final = 1
@@ -55,12 +56,30 @@ def root_names(fs: FileSystem, path: str) -> list[str]:
     ]
 
 
+def is_being_restored(fs: FileSystem, path: str) -> bool:
+    """True if a restore into the directory ``path`` is under way, or was killed."""
+    return _format_text(fs, path) == _BEING_RESTORED
+
+
+def is_to_begin(fs: FileSystem, path: str) -> bool:
+    """True if the directory ``path`` is not there, or empty, or as a killed restore has left it. Raises OSError."""
+    if not fs.exists(path):
+        return True
+    found = root_names(fs, path)
+    return found in ([], [f"{filenames.FORMAT_FILE}{TEMPORARY_SUFFIX}"]) or is_being_restored(fs, path)
+
+
+def _format_text(fs: FileSystem, path: str) -> str | None:
+    file = f"{path}/{filenames.FORMAT_FILE}"
+    return read_file(fs, file).decode(errors="replace").strip() if fs.exists(file) else None
+
+
 def check_format(fs: FileSystem, path: str) -> None:
     """Raise LogDirectoryError if a newer seglog wrote the log directory ``path``."""
     file = f"{path}/{filenames.FORMAT_FILE}"
-    if not fs.exists(file):
+    text = _format_text(fs, path)
+    if text is None:
         return
-    text = read_file(fs, file).decode(errors="replace").strip()
     if text == _BEING_RESTORED:
         raise LogDirectoryError(
             f"a restore into {path} was not finished: remove everything in it, and run `seglogd restore` again",

@@ -130,7 +130,8 @@ class LogCleaning:
             raise storage_error(
                 f"compacted files could not be put in place in {self._log.files.directory}: {why(error)}", error
             ) from error
-        existing = [names.segment_file_name(swap.base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES]
+        suffixes = [suffix for suffix in names.SEGMENT_SUFFIXES if suffix != names.AWAITED_SUFFIX]
+        existing = [names.segment_file_name(swap.base_offset, suffix) for suffix in suffixes]
         self._log.damage.replace_segments(swap.sources, damaged)
         self._log.segments.replace(first, end, self._log.segments.make(swap.base_offset, existing))
         self._log.transactions.note_compacted(swap.sources, swap.base_offset)

@@ -371,6 +371,8 @@ class _Loader:
         logs = {base: self._log.segments[self._log.segments.floor(base)].log for base in lost}
         wanted = {base for base, log in logs.items() if any(header.is_control for _, header in log.batches())}
         for base in sorted({*wanted, *doubtful}):
+            if base in self._log.segments.awaited:
+                continue  # it is of the same backup as the log, which cannot be asked yet
             # a kill in the middle of a compaction leaves others than the state says
             is_told = self._clean or base >= self._state.compacted_before
             if base < known_below and transactions.mend(base) and is_told:

@@ -19,13 +19,15 @@ _BOTH_INDEXES: Final = frozenset({names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SU
 class SegmentList(Sequence[Segment]):
     """Segments by number; ``bases`` are their base offsets, ascending, and ``active`` is the one with the largest.
 
-    ``active`` is unset while the list is empty. ``bases`` changes with the list: copy it to keep it.
+    ``active`` is unset while the list is empty. ``bases`` changes with the list: copy it to keep it. ``awaited`` are
+    the base offsets of those whose bytes are still to come, ascending.
     """
 
     def __init__(self, fs: FileSystem, directory: str, make: Callable[[int, Sequence[str]], Segment]) -> None:
         """``make`` gets a base offset and the names of the files that are there."""
         self._bases: list[int] = []
         self.bases: Sequence[int] = self._bases
+        self.awaited: dict[int, None] = {}  # each log has one, and an empty set 216 bytes
         self.active: Segment
         self.removals = 0  # and replacements: an iteration in several turns restarts when it changes
         self._fs = fs
@@ -52,13 +54,16 @@ class SegmentList(Sequence[Segment]):
         self._sizes = {}
         self._closed_count = -1
         self._bases[:] = sorted(self._files)
+        self.awaited = {base: None for base in self._bases if names.AWAITED_SUFFIX in self._files[base]}
         self._made = list(repeat(None, len(self._bases)))
         self._find_active()
 
     def closed_without_index(self) -> list[Segment]:
-        """All but the last segment that lack an index file."""
+        """All but the last segment that lack an index file, without those that are awaited."""
         found = []
         for number, segment in enumerate(self._made[:-1]):
+            if self._bases[number] in self.awaited:
+                continue
             if segment is not None:
                 is_whole = segment.offset_index.exists and segment.time_index.exists
             else:
@@ -91,8 +96,7 @@ class SegmentList(Sequence[Segment]):
     def drop_oldest(self, count: int) -> list[Segment]:
         """Remove the first ``count``; return them."""
         dropped = self[:count]
-        for base in self._bases[:count]:
-            self._forget(base)
+        self._leave(self._bases[:count])
         del self._bases[:count], self._made[:count]
         self.removals += 1
         self._find_active()
@@ -100,12 +104,25 @@ class SegmentList(Sequence[Segment]):
 
     def replace(self, first: int, end: int, segment: Segment) -> None:
         """Replace the segments with numbers [first, end) with one segment."""
-        for base in self._bases[first:end]:
-            self._forget(base)
+        self._leave(self._bases[first:end])
         self._bases[first:end] = [segment.base_offset]
         self._made[first:end] = [segment]
         self.removals += 1
         self._find_active()
+
+    @property
+    def awaited_size(self) -> int:
+        """Bytes of the segments that are awaited."""
+        return sum([self.size_between(number, number + 1) for number in map(self.floor, self.awaited)])
+
+    def note_arrived(self, base_offset: int) -> None:
+        """The bytes of a segment that was awaited are there."""
+        del self.awaited[base_offset]
+        suffixes = self._files.get(base_offset)
+        if suffixes is not None:
+            self._files[base_offset] = tuple(suffix for suffix in suffixes if suffix != names.AWAITED_SUFFIX)
+        elif (segment := self.at(base_offset)) is not None:
+            segment.note_arrived()
 
     def floor(self, offset: int) -> int:
         """The number of the last segment with a base offset at or below ``offset``; -1 when all lie above."""
@@ -191,6 +208,11 @@ class SegmentList(Sequence[Segment]):
     def _forget(self, base: int) -> None:
         self._files.pop(base, None)
         self._sizes.pop(base, None)
+
+    def _leave(self, bases: Sequence[int]) -> None:
+        for base in bases:
+            self._forget(base)
+            self.awaited.pop(base, None)
 
 
 def sizes_of(fs: FileSystem, paths: Mapping[int, str]) -> dict[int, int]:

@@ -26,7 +26,7 @@ from seglog_broker.storage.segment.time_index import TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
-from seglog_protocol.errors import CorruptRecordError, DecompressedTooLargeError
+from seglog_protocol.errors import CorruptRecordError, DecompressedTooLargeError, SegmentAwaitedError
 from seglog_protocol.header_scan import LocatedBatch, Windowed
 from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
 from seglog_protocol.records import first_record_at
@@ -98,7 +98,8 @@ class Segment:
         self._first_timestamp: int | None = None
         self._end_checked = False  # looked at since this object was made, of a closed segment
         self.log_path = self._path(names.LOG_SUFFIX)
-        self.log = SegmentLog(fs, handles, self.log_path, base_offset, self.damaged)
+        _, is_awaited = self._place(names.AWAITED_SUFFIX, existing)
+        self.log = SegmentLog(fs, handles, self.log_path, base_offset, self.damaged, is_awaited=is_awaited)
         path, exists = self._place(names.OFFSET_INDEX_SUFFIX, existing)
         self.offset_index = OffsetIndex(fs, handles, path, base_offset, bytes_max=index_bytes_max, exists=exists)
         path, exists = self._place(names.TIME_INDEX_SUFFIX, existing)
@@ -120,11 +121,11 @@ class Segment:
         """(largest timestamp, last offset of the earliest batch that has it); (-1, base offset) without timestamps.
 
         For a closed segment this is its closing time entry; one that lost its time index has it rebuilt first, unless
-        bytes of its log are damaged, which a read of them finds out.
+        bytes of its log are damaged, which a read of them finds out, or are still to come.
         """
         try:
             return self.indexes.find_max_timestamp()
-        except CorruptRecordError:
+        except (CorruptRecordError, SegmentAwaitedError):
             return self.time_index.last
 
     @property
@@ -144,8 +145,13 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """The maxTimestamp of the first batch, read from the file when first needed; -1 when there is none."""
+        """The maxTimestamp of the first batch, read from the file when first needed; -1 when there is none.
+
+        Likewise, for now, while its bytes are still to come.
+        """
         if self._first_timestamp is None:
+            if self.log.is_awaited:
+                return NO_TIMESTAMP
             first = self.log.batches().next()
             if first is None:
                 return NO_TIMESTAMP
@@ -437,6 +443,13 @@ class Segment:
         self.indexes.forget_walks()
         self.tail.forget()
         self._behind_reads.clear()
+
+    def note_arrived(self) -> None:
+        """Its ``.log`` has been awaited, and is whole now: what was taken on trust is looked at again."""
+        self.log.is_awaited = False
+        self._handles.forget(self.log_path)
+        self._forget_places()
+        self.indexes.stop_rebuild()
 
     # --- Shortening and leaving ---------------------------------------------------------------------------------------
 

@@ -126,10 +126,11 @@ class SegmentIndexes:
     def proves_last_time(self) -> bool:
         """Whether the newest time entry is true, and no batch after the last offset entry has a later timestamp.
 
-        Where bytes of the log are damaged the entry is trusted: only one of the two is wrong.
+        Where bytes of the log are damaged the entry is trusted: only one of the two is wrong. So it is while they are
+        awaited: a look-up by time passes over the segment, or asks for it.
         """
         last = self.time_index.around_last()
-        if last is None:
+        if last is None or self._log.is_awaited:
             return True
         self._log.steps.look_at(self.time_index)
         try:

@@ -18,7 +18,7 @@ from seglog_broker.storage.io.pauses import HEADERS_A_TURN, Pauses
 from seglog_broker.storage.segment.checksum import NO_BYTES, SegmentChecksum, measure
 from seglog_broker.storage.segment.damage import DamagedRange, HeaderWalk
 from seglog_broker.storage.segment.seek_steps import SeekSteps
-from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.errors import CorruptRecordError, SegmentAwaitedError
 from seglog_protocol.header_scan import BatchWalk, LocatedBatch, Readable, ReadBytes, Windowed
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc, why_implausible
 
@@ -139,12 +139,23 @@ class SegmentLog:
     """
 
     def __init__(
-        self, fs: FileSystem, handles: HandlePool, path: str, base_offset: int, damaged: list[DamagedRange]
+        self,
+        fs: FileSystem,
+        handles: HandlePool,
+        path: str,
+        base_offset: int,
+        damaged: list[DamagedRange],
+        *,
+        is_awaited: bool = False,
     ) -> None:
-        """``damaged`` is a list that the caller keeps up to date: where bytes are damaged, by position."""
+        """``damaged`` is a list that the caller keeps up to date: where bytes are damaged, by position.
+
+        While it ``is_awaited`` the file is a hole of its size, and every read raises SegmentAwaitedError.
+        """
         self.path = path
         self.base_offset = base_offset
         self.damaged = damaged
+        self.is_awaited = is_awaited  # its bytes are still to come, see ``awaited``
         self.is_active = False  # it can be appended to
         self.is_dirty = False  # it has bytes or a size that no fdatasync has covered
         self.pauses = Pauses(handles.only_warm)
@@ -229,17 +240,30 @@ class SegmentLog:
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
+    def refuse_awaited(self) -> None:
+        """Raise SegmentAwaitedError while its bytes are still to come."""
+        if self.is_awaited:
+            raise SegmentAwaitedError(
+                f"the segment {self.path} is still fetched from the backup that this broker was started from: try "
+                "again",
+                segment=self.base_offset,
+                bytes=self.size,
+            )
+
     def lease(self) -> Lease[File]:
         """The file, kept open until the lease is released."""
+        self.refuse_awaited()
         return self._handles.lease(self.path)
 
     def pread(self, size: int, position: int) -> ReadBytes:
         """Up to ``size`` bytes from ``position``, fewer only at the end, for a seek: as ``HandlePool.read``."""
+        self.refuse_awaited()
         size = min(size, self.size - position)
         return self.steps.read(self._handles, self.path, size, position, may_wait=False) if size > 0 else b""
 
     def pread_waiting(self, size: int, position: int) -> ReadBytes:
         """As ``pread``, where a wait for the disk does no harm."""
+        self.refuse_awaited()
         return self.steps.read(self._handles, self.path, size, position, may_wait=True)
 
     def header_at(self, position: int, window: Windowed | None = None) -> BatchHeader | None:
@@ -267,6 +291,7 @@ class SegmentLog:
 
     def read_batch(self, found: LocatedBatch) -> ReadBytes:
         """The bytes of a batch that was found here."""
+        self.refuse_awaited()
         return self._handles.read(self.path, found.header.size, found.position, may_wait=True)
 
     def refuse_corrupt(self, found: LocatedBatch, data: Buffer) -> None:
@@ -281,7 +306,7 @@ class SegmentLog:
 
     def measure(self, so_far: SegmentChecksum = NO_BYTES) -> SegmentChecksum:
         """The checksum of the whole file; bytes that ``so_far`` covers are not read."""
-        with self._handles.lease(self.path) as file:
+        with self.lease() as file:
             return measure(file, self.size, so_far)
 
     # --- Walking ------------------------------------------------------------------------------------------------------

@@ -17,9 +17,10 @@ from seglog_broker.backup.store import FILES, BackupError, FileEntry, OtherOwner
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
+from seglog_broker.storage.segment.awaited import AwaitedLog, AwaitedPart, write_awaited
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.checksum import crc32c
-from tests.logs import ManualClock, append_one, bases_of, batch, cut_file, opened_directory
+from tests.logs import ManualClock, append_one, arrive, bases_of, batch, cut_file, opened_directory
 from tests.unit.broker.storage.steps import create_topic, delete_topic, save_state, take_oldest
 
 KEEP_MS = 86_400_000
@@ -221,6 +222,28 @@ def test_a_new_process_continues_without_a_full_copy() -> None:
     broker.begin()
     assert broker.publish().written < 30_000
     assert len(broker.newest().files[f"t-0/{bases_of(broker.log())[-1]:020}.log"].parts) == 2
+
+
+def test_a_segment_that_is_awaited_is_taken_over_or_waited_for_and_its_hole_is_never_sent() -> None:
+    broker = started(100)
+    path = f"/data/t-0/{LOG}"
+    content, entry = read_file(broker.fs, path), broker.newest().files[f"t-0/{LOG}"]
+    broker.fs.unlink(path)
+    write_awaited(broker.fs, path, AwaitedLog(len(content), 1, tuple(AwaitedPart(*part) for part in entry.parts)))
+    broker.begin()
+    assert broker.follower.run_round() is not None
+    assert broker.destination.sent < 30_000
+    assert broker.newest().files[f"t-0/{LOG}"].parts == entry.parts
+    assert not any(name.endswith(".awaited") for name in broker.newest().files)
+    broker.destination = CountingDestination(broker.fs, "/another")
+    broker.begin()
+    for _ in range(2):
+        assert broker.follower.run_round() is None
+        assert broker.follower.lacking == f"t-0/{LOG}"
+    arrive(broker.fs, "/data/t-0", 0, content)
+    published = broker.follower.run_round()
+    assert published is not None
+    assert published.written > len(content)
 
 
 def test_a_log_that_was_cut_and_has_grown_again_is_put_from_there_on() -> None:

@@ -1,0 +1,100 @@
+"""Fetches awaited segments while the broker serves: worker processes get them from the backup it was started from.
+
+One process goes through all of them, what was asked for first; a second one has only what is asked for, so that a
+reader waits for no segment but its own. Both share ``seglog.backup.bytes.per.second``. Where the backup is away
+they try again, and the broker has a problem until it is back.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import trio
+
+from seglog_broker.logger import get_logger
+from seglog_broker.partitions.awaited_segments import AwaitedSegments, Fetched
+from seglog_broker.partitions.scheduler import Service
+from seglog_broker.runtime.lasting import Lasting
+from seglog_broker.runtime.offload import FETCHERS_MAX
+from seglog_broker.storage.directory.restored_from import RestoredFrom, read_restored_from
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.os_errors import why
+from seglog_broker.storage.segment.awaited import discard_arrived, install_arrived
+from seglog_broker.workers.fetch_jobs import FetchJob
+from seglog_broker.workers.jobs import FETCH
+from seglog_broker.workers.messages import WorkerError
+from seglog_broker.workers.pool import Workers
+from seglog_protocol.errors import StorageError
+
+RETRY_SECONDS: Final = 5.0
+"""Between two tries while the backup gives nothing."""
+
+log = get_logger()
+
+
+@dataclass(eq=False, repr=False)
+class Awaiting(Service):
+    """Fetches the segments of one broker."""
+
+    _problems: Lasting = field(default_factory=Lasting, init=False)
+
+    @property
+    def _awaited(self) -> AwaitedSegments:
+        return self._table.awaited
+
+    async def run(self) -> None:
+        """Fetch whatever is awaited, until cancelled; partitions that are recovered first may come later."""
+        while True:
+            while self._awaited.is_done:
+                await self._awaited.wait()
+            await self._scheduler.learn_sizes(partition.log for partition in self._awaited.partitions)
+            began = trio.current_time()
+            log.info("segments_awaited", segments=len(self._awaited), bytes=self._awaited.bytes_left)
+            descriptors = self._directory.lock.hold.descriptors
+            async with self._offload.fetcher(self._fs, descriptors) as fetcher, trio.open_nursery() as nursery:
+                nursery.start_soon(partial(self._fetch_many, fetcher, asked_only=False))
+                nursery.start_soon(partial(self._fetch_many, fetcher, asked_only=True))
+            log.info("segments_arrived", seconds=round(trio.current_time() - began, 3))
+
+    async def _fetch_many(self, fetcher: Workers, *, asked_only: bool) -> None:
+        """Fetch one segment after the other until none is awaited."""
+        while not self._awaited.is_done:
+            fetched = self._awaited.begin_next(asked_only=asked_only)
+            if fetched is None:
+                await self._awaited.wait()
+                continue
+            has_arrived = False
+            try:
+                await self._fetch(fetcher, fetched)
+                has_arrived = fetched.is_awaited  # else it was deleted meanwhile
+            except (OSError, StorageError, WorkerError) as error:
+                self._note_trouble(fetched, error.message if isinstance(error, WorkerError) else why(error))
+            finally:
+                self._awaited.end(fetched, has_arrived=has_arrived)
+            if self._awaited.trouble is not None:
+                await trio.sleep(RETRY_SECONDS)
+
+    async def _fetch(self, fetcher: Workers, fetched: Fetched) -> None:
+        origin = self._origin()
+        partition, directory = fetched.partition, fetched.partition.log.directory
+        rate = -(-self._config.current.seglog_backup_bytes_per_second // FETCHERS_MAX)
+        await fetcher.run(FETCH, FetchJob(origin.place, origin.key_file, rate, directory, fetched.base_offset))
+        async with partition.maintenance:  # no retention is renaming its files
+            act = install_arrived if fetched.is_awaited else discard_arrived
+            await self._offload.maintenance(act, self._fs, directory, fetched.base_offset)
+        self._awaited.trouble = None
+        if self._problems.ends("backup"):
+            log.info("segments_arrive_again", place=origin.place)
+
+    def _origin(self) -> RestoredFrom:
+        try:
+            return read_restored_from(self._fs, self._directory.path)
+        except ValueError as error:
+            raise StorageError(f"{self._directory.path}/{filenames.RESTORE_FILE} cannot be used: {error}") from error
+
+    def _note_trouble(self, fetched: Fetched, reason: str) -> None:
+        if fetched.partition.is_deleted:
+            return
+        self._awaited.trouble = reason
+        if self._problems.begins("backup", reason):
+            log.warning("segments_do_not_arrive", reason=reason, consequence="reads of them are told to try again")
