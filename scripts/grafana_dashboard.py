@@ -271,6 +271,31 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             ),
         ),
         _graph(
+            "Lost if the disk died now",
+            "s",
+            (_gauge("seglog_backup_loss_seconds"), "{{instance}}"),
+            (_gauge("seglog_backup_loss_limit_seconds"), "asked for {{instance}}"),
+        ),
+        _graph(
+            "What that is",
+            "short",
+            (_gauge("seglog_backup_loss_records"), "records {{instance}}"),
+            (_gauge("seglog_backup_loss_bytes"), "bytes {{instance}}"),
+        ),
+        _graph(
+            "Continuous backup",
+            "short",
+            (
+                f"{_rate('seglog_backup_written_bytes_total')} / {_rate('seglog_append_bytes_total')}",
+                "bytes sent per byte appended {{instance}}",
+            ),
+            (_gauge("seglog_backup_held_up"), "held up {{instance}}"),
+            (
+                f"time() - ({_gauge('seglog_backup_published_timestamp_seconds')} > 0)",
+                "seconds since the state it has {{instance}}",
+            ),
+        ),
+        _graph(
             "What is wrong",
             "short",
             (_gauge("seglog_damaged_ranges"), "damaged ranges {{instance}}"),

@@ -23,7 +23,13 @@ from seglog_broker.api.flush import flush
 from seglog_broker.api.lag import measure_lag
 from seglog_broker.api.list_offsets import ListOffsetsService
 from seglog_broker.api.long_requests import WaitingFetches, long_offsets
-from seglog_broker.api.monitoring.broker_sources import PART_COST, BrokerSources, Problems, TransactionSources
+from seglog_broker.api.monitoring.broker_sources import (
+    PART_COST,
+    BrokerSources,
+    Problems,
+    TransactionSources,
+    backup_sources,
+)
 from seglog_broker.api.monitoring.group_sources import GroupSources
 from seglog_broker.api.monitoring.measurements import DiskForecast, Measurements
 from seglog_broker.api.monitoring.service import Monitoring, plain_numbers
@@ -255,7 +261,10 @@ class Broker:
         of_topics = TopicSources(*common)
         of_groups = GroupSources(common, self.groups, measure)
         sources = of_broker, of_transactions, of_topics, of_groups, of_shares
-        self.monitoring = Monitoring({name: made for each in sources for name, made in each.sources().items()})
+        self.monitoring = Monitoring(
+            {name: made for each in sources for name, made in each.sources().items()}
+            | dict(backup_sources(self.backup))
+        )
         self.measurements = Measurements([of_topics.measure, of_groups.measure, of_shares.measure])
 
         recovered = [opened.recovery for opened in directory.report.opened.values() if opened.recovery is not None]

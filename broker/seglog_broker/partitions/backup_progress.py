@@ -118,12 +118,12 @@ class BackupProgress:
             published_ms=self.published_ms,
             written_bytes=self.written,
             appended_bytes=self.appended,
-            reason=self._why_held_up(),
+            reason=self.why_held_up(),
         )
 
     def problems(self) -> Iterator[Problem]:
         """Problems of the backup."""
-        reason, seconds = self._why_held_up(), self.lost_seconds()
+        reason, seconds = self.why_held_up(), self.lost_seconds()
         if reason is not None:
             yield Problem("backup", f"the backup to {self.place} is held up: {reason}")
         elif seconds * 1000 > self.lag_ms:
@@ -135,7 +135,8 @@ class BackupProgress:
         left = [sentence for partition, sentence in self.cuts.left_behind.items() if not partition.is_deleted]
         yield from (Problem("backup", sentence) for sentence in left[:TOLD_MAX])
 
-    def _why_held_up(self) -> str | None:
+    def why_held_up(self) -> str | None:
+        """The reason why nothing is published now, None if there is none."""
         return self.reason or self.cuts.waits_for
 
     async def finish(self) -> None:

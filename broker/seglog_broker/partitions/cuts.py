@@ -9,7 +9,7 @@ cannot be synced holds up no other: of it the cut has what is known to be on the
 """
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, cast
 
 import trio
@@ -18,6 +18,7 @@ from seglog_broker.backup.agent_messages import Cut, PartitionCut, pieces_of
 from seglog_broker.partitions.durability import wait_durable
 from seglog_broker.partitions.feed import Feed
 from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import states_of
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime import budget
 from seglog_broker.storage.directory.topic_registry import Topic
@@ -37,16 +38,13 @@ SYNCED_AT_ONCE: Final = 100
 RETRY_SECONDS: Final = 1.0
 """Between two looks at what a cut waits for."""
 
-_REMOVALS: Final = 1 << 32
+START, END, SIZE, REMOVALS, COUNT, FIELDS = range(6)
+"""Places in the numbers of a partition, see ``states_of``."""
 
 
 @dataclass(slots=True, eq=False)
 class Moment:
-    """The state that a cut captured.
-
-    Numbers stand in plain lists, in the order of ``partitions``: thousands of small objects would have the garbage
-    collector run in the middle of the turn.
-    """
+    """The state that a cut captured."""
 
     number: int
     at_ms: int
@@ -61,11 +59,12 @@ class Moment:
     offline: tuple[tuple[str, int], ...]
     topics: dict[str, Topic]
     has_other_topics: bool
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    segments: list[int] = field(default_factory=list)
-    """How many segments there were, and how often some had been removed or replaced: see ``_segments_of``."""
+    states: list[int]
+    """Of the partitions, as ``states_of`` has them."""
+
+    def end_of(self, place: int) -> int:
+        """The log end of a partition, by its place; -1: what the destination has of it stays."""
+        return self.states[place * FIELDS + END]
 
 
 @dataclass(eq=False, repr=False)
@@ -79,7 +78,7 @@ class CutMaker(Service):
         """Partitions of which cuts do not have everything, and a sentence about each."""
         self.waits_for: str | None = None
         """The reason why the next cut waits, if that may take long."""
-        self._sent: dict[Partition, int] = {}  # the segments of which who follows has the bases
+        self._sent: dict[Partition, tuple[int, int]] = {}  # removals and count of the segments that were told
         self._topics: dict[str, Topic] = {}
         self._topic_changes = -1  # when they were those
 
@@ -106,10 +105,8 @@ class CutMaker(Service):
         has_other_topics = is_whole or topics.changes != self._topic_changes
         if has_other_topics:
             self._topics, self._topic_changes = dict(topics), topics.changes
-        offline = (
-            () if not is_whole else (*self._directory.report.offline, *(r.key for r in self._recoveries.without_room))
-        )
-        moment = Moment(
+        offline = *self._directory.report.offline, *(recovery.key for recovery in self._recoveries.without_room)
+        return Moment(
             feed.number,
             self._clock.now_ms(),
             trio.current_time(),
@@ -118,19 +115,11 @@ class CutMaker(Service):
             is_whole,
             partitions,
             [] if is_whole else gone,
-            offline,
+            offline if is_whole else (),
             self._topics,
             has_other_topics,
+            states_of(partitions),
         )
-        starts, ends, sizes, counts = moment.starts, moment.ends, moment.sizes, moment.segments
-        for partition in partitions:
-            log = partition.log
-            offsets, segments = log.offsets, log.segments
-            starts.append(offsets.start)
-            ends.append(offsets.end)
-            sizes.append(segments.active.log.size)
-            counts.append(segments.removals * _REMOVALS + len(segments.bases))
-        return moment
 
     async def pieces(self, moment: Moment) -> AsyncGenerator[bytes, None]:
         """The line of a durable moment for who follows, in pieces, with turns of others between them."""
@@ -138,49 +127,41 @@ class CutMaker(Service):
         registry = None
         if moment.has_other_topics:
             registry = self._directory.registry.content_of(moment.topics).decode()
+        if moment.gone or moment.is_whole:
+            self._sent = {partition: told for partition, told in self._sent.items() if not partition.is_deleted}
+            self.left_behind = {
+                partition: why for partition, why in self.left_behind.items() if not partition.is_deleted
+            }
         kept = [*moment.offline]
         parts: list[list[PartitionCut]] = [[]]
         for place, partition in enumerate(moment.partitions):
             topic = moment.topics.get(partition.topic)
-            if topic is None or moment.ends[place] < 0:
+            if topic is None or moment.end_of(place) < 0:
                 kept.append((partition.topic, partition.number))
                 continue
-            bases = self._bases(moment, place)
+            start, end, size, removals, count = moment.states[place * FIELDS : (place + 1) * FIELDS]
+            bases = self._bases(partition, removals, count, is_wanted=moment.is_whole)
             await turns.spend(PARTITION_COST + BASE_COST * len(bases or ()))
             if len(parts[-1]) == ENCODED_AT_ONCE:
                 parts.append([])
-            parts[-1].append(
-                PartitionCut(
-                    partition.topic,
-                    partition.number,
-                    topic.id,
-                    moment.starts[place],
-                    moment.ends[place],
-                    moment.sizes[place],
-                    bases,
-                )
-            )
-        there = {(partition.topic, partition.number) for partition in moment.partitions}
-        gone = tuple(key for key in moment.gone if key not in there)
-        whole = Cut(moment.number, moment.at_ms, moment.is_whole, (), gone, registry, tuple(kept))
+            parts[-1].append(PartitionCut(partition.topic, partition.number, topic.id, start, end, size, bases))
+        whole = Cut(moment.number, moment.at_ms, moment.is_whole, (), tuple(moment.gone), registry, tuple(kept))
         for piece in pieces_of(whole, parts):
             yield piece
             await turns.spend(budget.TURN)
 
-    def _bases(self, moment: Moment, place: int) -> tuple[int, ...] | None:
-        """The base offsets of a partition's segments then; None where who follows has them.
+    def _bases(self, partition: Partition, removals: int, count: int, *, is_wanted: bool) -> tuple[int, ...] | None:
+        """The base offsets of a partition's segments then; None where who follows has them, unless ``is_wanted``.
 
         They are read later than in the turn of the cut, where that would take long. Where segments were removed
         meanwhile the partition counts as replaced, so that what is read by these is not believed.
         """
-        partition, then = moment.partitions[place], moment.segments[place]
-        if self._sent.get(partition) == then and not moment.is_whole:
+        if self._sent.get(partition) == (removals, count) and not is_wanted:
             return None
         segments = partition.log.segments
-        removals, count = divmod(then, _REMOVALS)
         if segments.removals != removals:
             partition.note_changed(is_replaced=True)
-        self._sent[partition] = then
+        self._sent[partition] = removals, count
         return tuple(segments.bases[:count])
 
     def replaced_since(self, number: int) -> tuple[tuple[str, int], ...]:
@@ -199,14 +180,14 @@ class CutMaker(Service):
         """Return when the moment survives a power cut; what cannot is changed in it to what is on the disk."""
         waiting = [
             place
-            for place, (partition, end) in enumerate(zip(moment.partitions, moment.ends, strict=True))
-            if partition.log.offsets.durable_end < end
+            for place, partition in enumerate(moment.partitions)
+            if partition.log.offsets.durable_end < moment.end_of(place)
         ]
         for first in range(0, len(waiting), SYNCED_AT_ONCE):
             some = waiting[first : first + SYNCED_AT_ONCE]
             for place in some:
                 partition = moment.partitions[place]
-                if not partition.is_deleted and partition.log.durable_end_offset < moment.ends[place]:
+                if not partition.is_deleted and partition.log.durable_end_offset < moment.end_of(place):
                     partition.want_durable()
             for place in some:
                 await self._sync(moment, place)
@@ -215,7 +196,7 @@ class CutMaker(Service):
         partition = moment.partitions[place]
         while True:
             try:
-                await wait_durable(partition, moment.ends[place])
+                await wait_durable(partition, moment.end_of(place))
             except UnknownTopicError:
                 return  # deleted meanwhile, which the next cut says
             except PartitionReadOnlyError as error:
@@ -239,9 +220,9 @@ class CutMaker(Service):
             found = await self._scheduler.retry_after_cold_read(lambda: log.seek(max(durable, log.log_start_offset)))
         except (SeglogError, OSError):
             found = None
+        first = place * FIELDS
         if found is None or found[1].header.base_offset != durable:
-            moment.ends[place] = -1  # what there is of it stays
+            moment.states[first + END] = -1
             return
         number, batch = found
-        moment.ends[place], moment.sizes[place] = durable, batch.position
-        moment.segments[place] = log.segments.removals * _REMOVALS + number + 1
+        moment.states[first + END : first + FIELDS] = durable, batch.position, log.segments.removals, number + 1

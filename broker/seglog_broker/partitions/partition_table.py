@@ -210,3 +210,21 @@ class PartitionTable:
             partition=partition,
             topic_id=self.topic(topic).id,
         )
+
+
+def states_of(partitions: Sequence[Partition]) -> list[int]:
+    """Five numbers of each: log start, log end, bytes of the active segment, removals of segments, segments.
+
+    Here, because this module is compiled, and there may be ten thousand in one turn of the loop; in one list of
+    numbers, because as many small objects would have the garbage collector run.
+    """
+    states: list[int] = []
+    for partition in partitions:
+        log = partition.log
+        offsets, segments = log.offsets, log.segments
+        states.append(offsets.start)
+        states.append(offsets.end)
+        states.append(segments.active.log.size)
+        states.append(segments.removals)
+        states.append(len(segments.bases))
+    return states

@@ -184,8 +184,8 @@ class Compaction(Service):
             async with partition.maintenance:
                 await self._offload.maintenance(swap.promote)
                 try:
+                    partition.note_changed(is_replaced=True)  # also where only some of the renames succeed
                     deleted = partition.log.cleaning.install_cleaned(swap, group.damaged)
-                    partition.note_changed(is_replaced=True)
                 except StorageError:
                     if swap.is_half_done:
                         self._half_done.add(partition)

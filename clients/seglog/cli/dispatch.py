@@ -33,6 +33,7 @@ _COMMANDS: Final = {
     "archive": "Keep a topic as Parquet, continuing where the last run ended.",
     "spark": "Archive, replay, compact and report on topics, with Spark.",
     "promote": "Have a standby take over from the first machine.",
+    "backup": "Show what would be lost if the broker's disk died now.",
     "ping": "Show which broker answers, and what problems it has.",
     "metrics": "Show what the broker counts and measures.",
     "top": "Show what a broker does now: rates, durability, disk, topics, groups.",

@@ -65,6 +65,10 @@ def _print(broker: "HelloReply", server: str) -> None:
     partitions = count_of(broker.partitions, "partition")
     print_line(f"{broker.broker} at {server}, up {duration_of(broker.uptime_ms)}, {partitions}, {recovery}{problems}")
     print_line(f"{f'data in {broker.log_dir}, ' if broker.log_dir else ''}cluster id {broker.cluster_id or '?'}")
+    if broker.backup is not None:
+        from seglog.cli.figures import loss_of
+
+        print_line(f"backup to {printable(broker.backup.place)}: {loss_of(broker.backup)}")
     for problem in broker.problems:
         print_line(f"problem: {printable(problem)}", fg="red")
 

@@ -150,6 +150,13 @@ EXPECTED: Final[Mapping[str, Callable[[Seen, str], bool]]] = {
     "seglog_scrubbed_bytes_total": lambda s, n: s.of(n) >= 61 * s.of("seglog_scrubbed_segments_total"),
     "seglog_scrub_last_pass_timestamp_seconds": lambda s, n: s.began <= s.of(n) <= s.now,
     "seglog_damaged_ranges": is_count(1, 1),
+    "seglog_backup_loss_seconds": is_count(0, 600),
+    "seglog_backup_loss_limit_seconds": is_count(1, 1),
+    "seglog_backup_loss_records": is_count(0, 10**5),
+    "seglog_backup_loss_bytes": is_count(0, 10**8),
+    "seglog_backup_held_up": is_count(0, 1),
+    "seglog_backup_published_timestamp_seconds": lambda s, n: s.began <= s.of(n) <= s.now,
+    "seglog_backup_written_bytes_total": is_count(RECORDS * 61, 10**9),
     "seglog_recovery_bytes_total": is_count(RECORDS * 10, 10**7),
     "seglog_authentications_total": lambda s, n: 2 <= s.of(n, "native", "SCRAM-SHA-512") <= 20,
     "seglog_authentication_failures_total": lambda s, n: s.of(n, "native", "SCRAM-SHA-512") == WRONG_PASSWORDS,
@@ -172,6 +179,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Secured, 
         "log.flush.offset.checkpoint.interval.ms": 600_000,
         "seglog.scrub.interval.ms": 100,
         "seglog.http.listen": "127.0.0.1:0",
+        "seglog.backup.to": tmp_path_factory.mktemp("backup"),
+        "seglog.backup.lag.ms": 1000,
     }
     options = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     with secured(tmp_path_factory.mktemp("loaded"), *options, under=()) as at:
@@ -233,7 +242,8 @@ def wait_for_all(client: Client, waiting: Any) -> None:
 
     threading.Thread(target=wait, daemon=True).start()
     counted = ("compaction_written_bytes_total", "fetches_waiting", "scrub_findings_total", "scrub_passes_total",
-               "scrubbed_segments_total", "damaged_ranges", "segments_expired_total")  # fmt: skip
+               "scrubbed_segments_total", "damaged_ranges", "segments_expired_total",
+               "backup_written_bytes_total", "backup_published_timestamp_seconds")  # fmt: skip
 
     def is_there() -> bool:
         families = {family.name: family for family in client.samples()}

@@ -28,6 +28,8 @@ from seglog_broker.coordinators.topic_writer import TopicWriter
 from seglog_broker.coordinators.transactions.machine import Ending
 from seglog_broker.coordinators.transactions.service.markers import MarkerWriter
 from seglog_broker.coordinators.transactions.service.service import TransactionService
+from seglog_broker.partitions.cuts import FIELDS, CutMaker, Moment
+from seglog_broker.partitions.partition_table import states_of
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.messages import AppendRequest
 from tests.support import ON_SOURCES, each_case, some_seeds
@@ -116,6 +118,19 @@ def generation_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Commits, "check", lambda *_, **__: None)
 
 
+def cut_in_many_turns(patch: pytest.MonkeyPatch) -> None:
+    """A copy by a cut has partitions of different moments."""
+    make_durable = CutMaker._make_durable
+
+    async def look_again(cuts: CutMaker, moment: Moment) -> None:
+        await make_durable(cuts, moment)
+        for place, partition in enumerate(moment.partitions):
+            await trio.sleep(0.01)
+            moment.states[place * FIELDS : (place + 1) * FIELDS] = states_of([partition])
+
+    patch.setattr(CutMaker, "_make_durable", look_again)
+
+
 MISTAKES: Final[Sequence[Mistake]] = (
     marker_before_state,
     state_before_fsync,
@@ -123,6 +138,7 @@ MISTAKES: Final[Sequence[Mistake]] = (
     offsets_applied_before_the_marker,
     complete_before_all_markers,
     commits_while_a_snapshot_is_made,
+    cut_in_many_turns,
     generation_not_checked,
 )
 

@@ -24,6 +24,7 @@ from seglog_broker.api.monitoring.measurements import DiskForecast
 from seglog_broker.api.monitoring.samples import Buckets, Sample, Source
 from seglog_broker.coordinators.transactions.service.open_transactions import Hanging
 from seglog_broker.coordinators.transactions.service.service import TransactionService
+from seglog_broker.partitions.backup_progress import BackupProgress
 from seglog_broker.partitions.partition import Problem
 from seglog_broker.partitions.recoveries import Views
 from seglog_broker.partitions.scheduler import Service
@@ -236,6 +237,23 @@ _COUNTERS: Final = (
     "scrub_passes scrub_findings"
 )
 """Counts of ``Metrics`` that are families of counters, by their names there."""
+
+
+def backup_sources(backup: BackupProgress | None) -> Mapping[str, Source]:
+    """Sources of the families of a continuous backup; they have no samples without one."""
+
+    def of(value: Callable[[BackupProgress], float]) -> Source:
+        return (lambda: ()) if backup is None else one(partial(value, backup))
+
+    return {
+        "seglog_backup_loss_seconds": of(BackupProgress.lost_seconds),
+        "seglog_backup_loss_limit_seconds": of(lambda backup: backup.lag_ms / 1000),
+        "seglog_backup_loss_records": of(lambda backup: backup.lost_records),
+        "seglog_backup_loss_bytes": of(lambda backup: backup.lost_bytes),
+        "seglog_backup_held_up": of(lambda backup: int(backup.why_held_up() is not None)),
+        "seglog_backup_published_timestamp_seconds": of(lambda backup: (backup.published_ms or 0) / 1000),
+        "seglog_backup_written_bytes_total": of(lambda backup: backup.written),
+    }
 
 
 def counted_sources(metrics: Metrics) -> Mapping[str, Source]:

@@ -147,6 +147,24 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("seglog_scrub_findings_total", _C, "What the scrub has found wrong."),
     Family("seglog_damaged_ranges", _G, "Ranges of bytes in segments that are known to be damaged."),
     Family("seglog_clock_untrusted", _G, "1 while retention waits because the clock has leapt, else 0."),
+    # --- The continuous backup ----------------------------------------------------------------------------------------
+    Family(
+        "seglog_backup_loss_seconds",
+        _G,
+        "Time of which records would be lost if the disk died now: that since the state that the place has. 0 where no "
+        "record would be. Before the first state since the start is published, the time since the start. This and the "
+        "others only with `seglog.backup.to`.",
+    ),
+    Family("seglog_backup_loss_limit_seconds", _G, "The most of it that was asked for (seglog.backup.lag.ms)."),
+    Family("seglog_backup_loss_records", _G, "Records that would be lost if the disk died now; those of this start."),
+    Family("seglog_backup_loss_bytes", _G, "Bytes of their batches."),
+    Family("seglog_backup_held_up", _G, "1 while nothing can be published; `seglog ping` says why. Else 0."),
+    Family(
+        "seglog_backup_published_timestamp_seconds",
+        _G,
+        "The moment of the state that the place has, since 1970; 0 before this start has published one.",
+    ),
+    Family("seglog_backup_written_bytes_total", _C, "Bytes sent to the place."),
     # --- Transactions -------------------------------------------------------------------------------------------------
     Family("seglog_transactional_ids", _G, "Transactional ids that are known."),
     Family("seglog_transactions_open", _G, "Transactions that are open, or that are being ended."),

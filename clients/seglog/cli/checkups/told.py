@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seglog import __version__
 from seglog.cli.checkups.model import Check, ok, problem, unknown, warning
-from seglog.cli.figures import bytes_text, count_text, seconds_text
+from seglog.cli.figures import bytes_text, count_text, loss_of, seconds_text
 from seglog.core.errors import count_of, duration_of
 from seglog.core.security import is_loopback
 from seglog_protocol.errors import SeglogError, UnsupportedApiError
@@ -44,6 +44,7 @@ SECTIONS: Final = {
     "damage": "Damage is found",
     "transaction": "A transaction holds readers up",
     "dead-letter": "A queue stands still",
+    "backup": "The backup is behind",
 }
 """Sections of the runbook, by the kind of a problem; of others it says as a whole what to do."""
 
@@ -118,6 +119,8 @@ def _health(server: str, hello: "HelloReply") -> Iterator[Check]:
     yield ok("broker", f"{hello.broker} at {server}, up {duration_of(hello.uptime_ms)}, {partitions}")
     for sentence, kind in zip(hello.problems, chain(hello.problem_kinds or (), repeat("")), strict=False):
         yield problem("broker", sentence, _in_runbook(kind))
+    if hello.backup is not None and "backup" not in (hello.problem_kinds or ()):
+        yield ok("backup", loss_of(hello.backup))
     if hello.recovery:
         left = count_of(hello.recovery.get("partitions", 0), "partition")
         yield warning(

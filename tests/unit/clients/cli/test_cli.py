@@ -26,6 +26,7 @@ from seglog_protocol.messages import (
     AlterTopicReply,
     AlterTopicRequest,
     AppendRequest,
+    BackupStatus,
     ConfigEntry,
     ConfigValue,
     CreateTopicRequest,
@@ -446,6 +447,33 @@ def test_ping_says_who_answers_for_how_long_and_where_its_data_is(typed: Typed, 
     )
     told = json.loads(typed("ping", "--json")[1])
     assert (told["ok"], told["serving"], told["log_dir"]) == (True, 1, "/var/lib/seglog/data")
+
+
+def test_what_would_be_lost_without_the_disk_is_told(typed: Typed, broker: FakeBroker) -> None:
+    assert typed("backup", "status")[:2] == (
+        1,
+        "there is no continuous backup (seglog.backup.to is empty), or it is not for this account to see\n",
+    )
+    backup = BackupStatus("s3://b/seglog", 2100, 12, 3400, 10_000, 5000, 4000, "20261130T120000Z", 1_796_040_000_000)
+    pinged(broker, HelloReply("seglog", "fake/1", {}, {}, backup=backup))
+    loss = "12 records, 3.4 kB, of the last 2.1 s would be lost without the broker's disk"
+    assert typed("ping")[1].splitlines()[-1] == f"backup to s3://b/seglog: {loss}"
+    code, out, _ = typed("backup", "status")
+    assert (code, out.splitlines()) == (
+        0,
+        [
+            "backup to s3://b/seglog",
+            loss,
+            "published: 20261130T120000Z, the state of 2026-11-30T12:00:00.000Z",
+            "sent to the place since the broker started: 5 kB, 1.25 per byte appended",
+        ],
+    )
+    assert json.loads(typed("backup", "status", "--json")[1]) == backup.to_wire()
+    new = BackupStatus("/mnt/b", 20_000, 1, 70, 10_000, 0, 0, reason="it is away")
+    pinged(broker, HelloReply("seglog", "fake/1", {}, {}, backup=new))
+    code, out, _ = typed("backup", "status")
+    assert (code, out.splitlines()[-1]) == (1, "held up: it is away")
+    assert out.splitlines()[1].startswith("1 record, 70 B, of this start, with nothing published for 20")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from seglog_broker.storage.directory.snapshot import NoSnapshotError
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import CoordinatorLoadingError, SeglogError, UnknownTopicError
 from seglog_protocol.messages import DeleteTopicRequest
+from tests.cuts import Copier
 from tests.snapshots import copied
 from tests.unit.simulation.transactions.ledger import Reading
 from tests.unit.simulation.transactions.transacting import (
@@ -32,7 +33,7 @@ from tests.unit.simulation.transactions.transacting import (
 )
 from tests.unit.simulation.transactions.world import CrashedError, World
 
-COPIES: Final = 2
+COPIES: Final = 3
 
 
 def group_of(transactional_id: str) -> str:
@@ -211,7 +212,7 @@ async def delete_now_and_then(world: World, _: trio.Nursery) -> None:
 
 
 async def back_up_now_and_then(world: World, _: trio.Nursery) -> None:
-    """Make snapshots and copies of them, until there are some."""
+    """Make snapshots and copies of them, or copies by cuts, until there are some."""
     dice = Random(world.dice.random())
 
     async def back_up(broker: Broker) -> ForgetfulFileSystem:
@@ -223,7 +224,16 @@ async def back_up_now_and_then(world: World, _: trio.Nursery) -> None:
         finally:
             await maker.remove(writer)
 
+    async def follow(broker: Broker) -> ForgetfulFileSystem | None:
+        copier = Copier(broker)
+        for _ in range(dice.randrange(1, 4)):
+            await copier.cut()
+            await trio.sleep(dice.random() / 10)
+        return copier.copy()
+
     while len(world.copies) < COPIES:
         await trio.sleep(dice.random() * 2)
         with suppress(CrashedError, NoSnapshotError, OSError):  # the disk may be full
-            world.copies.append(await world.call(back_up))
+            copy = await world.call(dice.choice((back_up, follow, follow)))
+            if copy is not None:
+                world.copies.append(copy)
