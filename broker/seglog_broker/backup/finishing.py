@@ -12,7 +12,6 @@ from seglog_broker.backup.store import Manifest
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, write_files_atomically
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
-from seglog_broker.storage.producers.producer_ids import raise_next_id
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -21,9 +20,6 @@ from seglog_protocol.checkpoint_files import (
     TopicPartition,
     encode_offsets,
 )
-
-PRODUCER_IDS_SKIPPED: Final = 1_000_000
-"""More than a broker gives in the time that a destination lags behind: none of those may be given again."""
 
 NOT_OF_A_CUT: Final = frozenset(
     {filenames.CLEAN_SHUTDOWN_FILE, filenames.CLEAN_PARTITIONS_FILE, *filenames.OFFSET_CHECKPOINTS}
@@ -34,11 +30,10 @@ _WRITTEN_TOGETHER: Final = 64
 
 
 def finish_cut(fs: FileSystem, path: str, manifest: Manifest) -> None:
-    """Write offsets and producer ids into ``path``, which has all files of the cut. Raises OSError."""
+    """Write offsets into ``path``, which has all files of the cut. Raises OSError."""
     contents = list(_contents(fs, path, manifest))
     for first in range(0, len(contents), _WRITTEN_TOGETHER):
         write_files_atomically(fs, contents[first : first + _WRITTEN_TOGETHER])
-    raise_next_id(fs, f"{path}/{filenames.PRODUCER_IDS_FILE}", PRODUCER_IDS_SKIPPED)
 
 
 def _contents(fs: FileSystem, path: str, manifest: Manifest) -> Iterator[tuple[str, bytes]]:

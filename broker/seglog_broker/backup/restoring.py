@@ -24,6 +24,7 @@ from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.copying import PieceSync
 from seglog_broker.storage.io.filesystem import FileSystem, parent, read_file, write_all, write_file_atomically
+from seglog_broker.storage.producers.producer_ids import raise_next_id
 from seglog_broker.storage.segment.awaited import AwaitedLog, AwaitedPart, marker_of, write_awaited
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.errors import CorruptRecordError
@@ -33,6 +34,9 @@ FILES_A_SYNC: Final = 32
 """Files that are synced side by side."""
 
 DIFFERENCES_MAX: Final = 20
+
+PRODUCER_IDS_SKIPPED: Final = 1_000_000
+"""More than a broker gives from the moment of a backup to the last one: none of those may be given again."""
 
 ROOM_BYTES: Final = 64 * 1024 * 1024
 """To be left when a backup is restored: a broker needs room to start."""
@@ -96,6 +100,7 @@ def finish(fs: FileSystem, path: str, manifest: Manifest, new_id: str) -> None:
     identity = f"{path}/{filenames.META_PROPERTIES_FILE}"
     if fs.exists(identity):
         write_file_atomically(fs, identity, encode_restored_identity(read_file(fs, identity), new_id, manifest.id))
+    raise_next_id(fs, f"{path}/{filenames.PRODUCER_IDS_FILE}", PRODUCER_IDS_SKIPPED)
     mark_behind(fs, path)
     write_format(fs, path)
 

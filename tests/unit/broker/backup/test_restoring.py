@@ -10,9 +10,9 @@ import pytest
 
 from seglog_broker.backup.commands import main_backup, main_restore, main_verify
 from seglog_broker.backup.directory_destination import DirectoryDestination
-from seglog_broker.backup.finishing import NOT_OF_A_CUT, PRODUCER_IDS_SKIPPED
+from seglog_broker.backup.finishing import NOT_OF_A_CUT
 from seglog_broker.backup.points import PointStore, PointWriter, TakenOverError
-from seglog_broker.backup.restoring import compare, restore
+from seglog_broker.backup.restoring import PRODUCER_IDS_SKIPPED, compare, restore
 from seglog_broker.backup.store import Manifest
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.log_directory import LogDirectory

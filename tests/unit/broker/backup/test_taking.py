@@ -8,7 +8,7 @@ import pytest
 
 from seglog_broker.backup.destination import DestinationError, StoredFile
 from seglog_broker.backup.directory_destination import DirectoryDestination
-from seglog_broker.backup.restoring import compare, restore
+from seglog_broker.backup.restoring import PRODUCER_IDS_SKIPPED, compare, restore
 from seglog_broker.backup.source import open_source
 from seglog_broker.backup.store import BackupError, BackupStore, Manifest, decode_manifest
 from seglog_broker.backup.taking import take_backup
@@ -107,6 +107,7 @@ def test_a_restored_backup_has_every_record_and_takes_more() -> None:
     assert again.cluster_id == manifest.cluster_id
     assert sum(log.log_end_offset for log in again.logs.values()) == 200
     assert is_behind(disk.fs, "/restored"), "its clients may have gone on from there"
+    assert again.producer_ids.next_id == PRODUCER_IDS_SKIPPED
 
 
 def test_permissions_and_quotas_are_in_a_backup() -> None:
