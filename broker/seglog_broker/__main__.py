@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
-from functools import partial
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Final, cast
 
@@ -100,15 +99,9 @@ def _daemon(arguments: Sequence[str], signals: Signals) -> int:
         others = len(mistakes) - 1
         more = f" ({others} more mistake{'' if others == 1 else 's'}, see --check-config)" if others else ""
         return refuse("seglogd", mistakes[0].message + more, EXIT_USAGE)
-    place = options.place or config.seglog_backup_to
-    if options.standby and (not place or config.seglog_backup_to not in {"", place}):
-        return refuse(
-            "seglogd",
-            "--standby wants the place that it follows, by --from PLACE or seglog.backup.to, and by both the same one: "
-            "once it is promoted it backs up there",
-            EXIT_USAGE,
-        )
-    return _run(config, [*warnings, *raise_limit(config)], sources, signals, place if options.standby else None)
+    if options.standby and not config.seglog_backup_to:
+        return refuse("seglogd", "--standby wants the place that it follows: name it by --from PLACE", EXIT_USAGE)
+    return _run(config, [*warnings, *raise_limit(config)], sources, signals, is_standby=options.standby)
 
 
 def _check_config(sources: "ConfigSources") -> int:
@@ -278,7 +271,10 @@ def _named_flags(options: argparse.Namespace) -> dict[str, tuple[str, str]]:
     given = {flag: getattr(options, flag.removeprefix("--").replace("-", "_")) for flag in _NAMED}
     if given["--kafka"] is not None:
         given["--kafka"] = _as_listeners(given["--kafka"])
-    return {flag: (_NAMED[flag][0], value) for flag, value in given.items() if value is not None}
+    flags = {flag: (_NAMED[flag][0], value) for flag, value in given.items() if value is not None}
+    if options.standby and options.place:  # once it serves it backs up there
+        flags["--from"] = "seglog.backup.to", options.place
+    return flags
 
 
 def _as_listeners(addresses: str) -> str:
@@ -291,9 +287,14 @@ def _as_listeners(addresses: str) -> str:
 
 
 def _run(
-    config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSources", signals: Signals, place: str | None
+    config: "BrokerConfig",
+    warnings: Sequence[str],
+    sources: "ConfigSources",
+    signals: Signals,
+    *,
+    is_standby: bool,
 ) -> int:
-    """Serve with a checked configuration; with a ``place`` that is followed, first stand by."""
+    """Serve with a checked configuration; where it ``is_standby`` when it is promoted."""
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     gc.callbacks.append(_freeze_survivors)
     from seglog_broker.runtime.interpreter import import_later  # noqa: PLC0415
@@ -313,7 +314,7 @@ def _run(
     problems: list[str] = []
     try:
         with redirect_stderr(cast("IO[str]", standard_error)):  # so that Python's own messages never block, either
-            trio.run(_serve, config, sources, signals, manager, problems, place)
+            trio.run(_serve, config, sources, signals, manager, problems, is_standby)
     except Exception as error:  # the outermost boundary: one sentence, or a traceback for a bug
         sentence = _sentence(error)
         if sentence is None:
@@ -335,7 +336,7 @@ async def _serve(
     signals: Signals,
     manager: "ServiceManager",
     problems: list[str],
-    place: str | None,
+    is_standby: bool,
 ) -> None:
     import trio  # noqa: PLC0415
 
@@ -347,37 +348,35 @@ async def _serve(
 
     reloads = ReloadRequests(sources)
     fs = PosixFileSystem()
-    serve_now = partial(
-        serve,
-        fs=fs,
-        clock=SystemClock(),
-        offload=Offload(),
-        manager=manager,
-        reloads=reloads,
-        problems=problems,
-        stop_wanted=lambda: signals.stop_wanted,
-    )
+
+    async def serve_now(ready: Callable[[], object] = lambda: None) -> None:
+        await serve(
+            config,
+            fs=fs,
+            clock=SystemClock(),
+            offload=Offload(),
+            manager=manager,
+            reloads=reloads,
+            problems=problems,
+            stop_wanted=lambda: signals.stop_wanted,
+            task_status=_FreezeGarbage(ready),
+        )
+
     with trio.CancelScope() as scope:
         signals.attach(scope.cancel, reloads.ask)  # before loading starts
-        if place is None:
-            await serve_now(config, task_status=_FreezeGarbage())
-        else:
+        if is_standby:
             from seglog_broker.standby.stage import stand_by  # noqa: PLC0415
 
-            await stand_by(
-                config,
-                place,
-                fs,
-                manager,
-                lambda config, _holder, ready: serve_now(config, task_status=_FreezeGarbage(ready)),
-            )
+            await stand_by(config, fs, manager, serve_now)
+        else:
+            await serve_now()
 
 
 class _FreezeGarbage:
     """A ``task_status`` for ``serve`` that acts when the broker is ready."""
 
-    def __init__(self, ready: Callable[[], object] = lambda: None) -> None:
-        """``ready`` is called then."""
+    def __init__(self, ready: Callable[[], object]) -> None:
+        """``ready`` is called then, too."""
         self._ready = ready
 
     def started(self, _serving: object = None) -> None:

@@ -84,13 +84,12 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class Standby:
-    """Follows the ``place`` into the log directory of ``config``, which is made and locked before."""
+    """Follows the place of ``config`` into its log directory, which is made and locked before."""
 
     def __init__(
         self,
         fs: FileSystem,
         config: BrokerConfig,
-        place: str,
         *,
         now: Callable[[], int] = boottime_ns,
         sleep: Callable[[float], None] = time.sleep,
@@ -100,7 +99,7 @@ class Standby:
         self._now = now
         self._sleep = sleep
         self._config = config
-        self._place = place
+        self._place = config.seglog_backup_to
         self._path = config.log_dir
         self._directory: StandbyDirectory | None = None
         self._destination: Destination | None = None
@@ -151,8 +150,8 @@ class Standby:
         self.status.applied, self.status.trouble = state.id, None
         self._state = state
 
-    def promote(self, tell: Tell, *, without_lease: bool) -> str:
-        """Make the directory the one that serves; returns the holder of the lease, who may acknowledge.
+    def promote(self, tell: Tell, *, without_lease: bool) -> None:
+        """Make the directory the one that serves; ``tell`` gets a sentence for each step.
 
         May be called again after any error, also by another process. Raises NotPromotedError, and follows on then;
         BackupError, DestinationError, OSError, StoppedError.
@@ -160,9 +159,12 @@ class Standby:
         directory, store = self._opened(), self._store
         marker = store.marker()
         plan = self._begun(marker, without_lease=without_lease)
-        incarnation = str(uuid.uuid4())
         own = Terms(
-            incarnation, plan.directory_id, plan.epoch + 1, platform.node(), self._config.seglog_backup_lease_ms
+            str(uuid.uuid4()),
+            plan.directory_id,
+            plan.epoch + 1,
+            platform.node(),
+            self._config.seglog_backup_lease_ms,
         )
         lease = None if plan.without_lease else Lease(own, self._now)
         if lease is not None:
@@ -177,11 +179,12 @@ class Standby:
                 self._ask(lease, lease.renew(), tell)
             marker = store.take_over(plan.directory_id, newest)
         tell(f"{self._place} is the backup of this machine now")
+        if lease is not None:  # the broker takes it, which then need not wait
+            self._ask(lease, lease.release(), tell)
         # By its id in the place: files that were finished before a kill are not as they were applied.
         applied = replace(directory.applied, id=marker.follows[-1][1])
         finish(self._fs, self._path, applied, plan.directory_id)
         self._remove_own_files()
-        return incarnation
 
     # --- Steps
 

@@ -7,7 +7,6 @@ A line is sent to that socket, ``{"want": "status"}`` or ``{"want": "promote", "
 back: ``{"said": ...}`` for each step, and last ``{"done": ...}`` or ``{"failed": ...}``, each with a sentence.
 """
 
-import dataclasses
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -43,31 +42,30 @@ _LINE_BYTES_MAX: Final = 1024
 _LINES_MAX: Final = 100
 """Steps of a promotion that wait for one who does not read; further ones are left out."""
 
-Serve = Callable[[BrokerConfig, str, Callable[[], object]], Awaitable[None]]
-"""Serves with a configuration, as the holder of a lease, whose name is empty where there is none yet; calls the last
-when it is ready."""
+Serve = Callable[[Callable[[], object]], Awaitable[None]]
+"""Serves, and calls what it is given when it is ready."""
 
 log = get_logger()
 
 
-async def stand_by(config: BrokerConfig, place: str, fs: FileSystem, manager: ServiceManager, serve: Serve) -> None:
-    """Follow ``place`` until the standby is promoted, then ``serve``; until cancelled.
+async def stand_by(config: BrokerConfig, fs: FileSystem, manager: ServiceManager, serve: Serve) -> None:
+    """Follow the place of ``config`` until the standby is promoted, then ``serve``; until cancelled.
 
     Raises LogDirectoryError, InvalidConfigError and ListenError where it cannot begin, and what ``serve`` raises.
     """
     if not (fs.exists(config.log_dir) and is_followed(fs, config.log_dir)):
         prepare_directory(fs, config.log_dir)
     lock = DirectoryLock(fs, config.log_dir)
-    stage = StandbyStage(config, place, fs, manager)
+    stage = StandbyStage(config, fs, manager)
     try:
         async with trio.open_nursery() as process:
             await process.start(stage.run_socket)
             async with trio.open_nursery() as following:
                 await following.start(stage.run_pages)
-                holder = await stage.follow()
+                await stage.follow()
                 following.cancel_scope.cancel()
             lock.release()
-            await serve(dataclasses.replace(config, seglog_backup_to=place), holder, stage.note_serving)
+            await serve(stage.note_serving)
             process.cancel_scope.cancel()
     finally:
         stage.standby.is_stopped = True
@@ -77,10 +75,10 @@ async def stand_by(config: BrokerConfig, place: str, fs: FileSystem, manager: Se
 class StandbyStage:
     """The first stage, and the socket of both."""
 
-    def __init__(self, config: BrokerConfig, place: str, fs: FileSystem, manager: ServiceManager) -> None:
-        self.standby = Standby(fs, config, place)
+    def __init__(self, config: BrokerConfig, fs: FileSystem, manager: ServiceManager) -> None:
+        self.standby = Standby(fs, config)
         self._config = config
-        self._place = place
+        self._place = config.seglog_backup_to
         self._fs = fs
         self._manager = manager
         self._without_lease: bool | None = None
@@ -92,16 +90,15 @@ class StandbyStage:
 
     # --- Following
 
-    async def follow(self) -> str:
-        """Follow until promoted; returns the holder of the lease. Raises LogDirectoryError."""
+    async def follow(self) -> None:
+        """Follow until promoted. Raises LogDirectoryError."""
         log.info("standby_started", place=self._place, log_dir=self._config.log_dir)
         self._manager.ready(f"Standby of {self._place}")
         while True:
             trouble = None
             try:
-                holder = await trio.to_thread.run_sync(self._step, abandon_on_cancel=True)
-                if holder is not None:
-                    return holder
+                if await trio.to_thread.run_sync(self._step, abandon_on_cancel=True):
+                    return
             except NotPromotedError as error:
                 self._without_lease = None
                 log.warning("promotion_refused", reason=str(error))
@@ -115,16 +112,16 @@ class StandbyStage:
                 await self._asked.wait()
             self._asked = trio.Event()
 
-    def _step(self) -> str | None:
-        """One step, in a thread; the holder of the lease when it was the last one."""
+    def _step(self) -> bool:
+        """Take one step, in a thread; True when it was the last one."""
         if self.standby.serves_already():
-            return ""
-        if self._without_lease is None and not self.standby.is_promoting:
+            return True
+        wanted = self._without_lease
+        if wanted is None and not self.standby.is_promoting:
             self.standby.follow()
-            return None
-        return self.standby.promote(
-            lambda said: trio.from_thread.run_sync(self._say, said), without_lease=bool(self._without_lease)
-        )
+            return False
+        self.standby.promote(lambda said: trio.from_thread.run_sync(self._say, said), without_lease=bool(wanted))
+        return True
 
     def _note(self, trouble: str | None) -> None:
         self.standby.status.trouble = trouble

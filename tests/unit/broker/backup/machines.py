@@ -26,7 +26,9 @@ class Machines:
     def __init__(self, fs: FileSystem, root: str = "", boottime: int | None = None) -> None:
         self.fs = fs
         self.first, self.path, self.place = f"{root}/data", f"{root}/standby", f"{root}/place"
-        self.config = replace(BrokerConfig(), log_dir=self.path, seglog_backup_lease_ms=LEASE_MS)
+        self.config = replace(
+            BrokerConfig(), log_dir=self.path, seglog_backup_to=self.place, seglog_backup_lease_ms=LEASE_MS
+        )
         self.boottime = 5 if boottime is None else boottime
         self.told: list[str] = []
         self.records = 0
@@ -89,13 +91,13 @@ class Machines:
         return lease
 
     def standby(self, config: BrokerConfig | None = None) -> Standby:
-        return Standby(self.fs, config or self.config, self.place, now=lambda: self.boottime, sleep=self.sleep)
+        return Standby(self.fs, config or self.config, now=lambda: self.boottime, sleep=self.sleep)
 
     def sleep(self, seconds: float) -> None:
         self.boottime += int(seconds * 1e9)
 
-    def promoted(self, standby: Standby | None = None, *, without_lease: bool = False) -> str:
-        return (standby or self.standby()).promote(self.told.append, without_lease=without_lease)
+    def promoted(self, standby: Standby | None = None, *, without_lease: bool = False) -> None:
+        (standby or self.standby()).promote(self.told.append, without_lease=without_lease)
 
     def records_served(self) -> int:
         """How many records a broker has that starts in the standby's directory."""

@@ -9,7 +9,6 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from seglog_broker.config import BrokerConfig
 from seglog_broker.runtime import unix_sockets
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.standby.stage import stand_by
@@ -22,7 +21,7 @@ from tests.unit.broker.backup.machines import Machines
 
 
 class Process:
-    """A process that stands by; ``served`` is what it was promoted to serve with."""
+    """A process that stands by; ``is_serving`` once it was promoted."""
 
     def __init__(self, root: Path) -> None:
         self.machines = Machines(PosixFileSystem(), str(root))
@@ -33,17 +32,17 @@ class Process:
             seglog_backup_lag_ms=1,
             seglog_backup_lease_ms=0,
         )
-        self.served: BrokerConfig | None = None
+        self.is_serving = False
         self.scope = trio.CancelScope()
         self.manager = ServiceManager()
 
     async def run(self) -> None:
         with self.scope:
-            await stand_by(self.config, self.machines.place, self.machines.fs, self.manager, self._serve)
+            await stand_by(self.config, self.machines.fs, self.manager, self._serve)
 
-    async def _serve(self, config: BrokerConfig, _holder: str, ready: Callable[[], object]) -> None:
-        DirectoryLock(self.machines.fs, config.log_dir).release()  # which a broker takes
-        self.served = config
+    async def _serve(self, ready: Callable[[], object]) -> None:
+        DirectoryLock(self.machines.fs, self.config.log_dir).release()  # which a broker takes
+        self.is_serving = True
         ready()
         await trio.sleep_forever()
 
@@ -83,7 +82,7 @@ async def test_it_shows_its_state_serves_when_it_is_promoted_and_answers_afterwa
             *said, done = await process.asked(want="promote", without_lease=True)
             assert "what was acknowledged after it is not here" in said[0]["said"]
             assert done == {"done": f"{process.config.log_dir} serves"}
-            assert process.served == replace(process.config, seglog_backup_to=process.machines.place)
+            assert process.is_serving
             with pytest.raises(OSError):
                 await process.page("GET /livez HTTP/1.1")  # the port is the broker's
             assert await process.asked(want="promote") == [{"done": f"{process.config.log_dir} serves already"}]
@@ -92,9 +91,9 @@ async def test_it_shows_its_state_serves_when_it_is_promoted_and_answers_afterwa
     assert [line["event"] for line in logged if line["event"].startswith("promotion_re")] == ["promotion_refused"]
     async with trio.open_nursery() as nursery:  # the same command, started again: it serves at once
         again = Process.__new__(Process)
-        again.__dict__ = process.__dict__ | {"scope": trio.CancelScope(), "served": None}
+        again.__dict__ = process.__dict__ | {"scope": trio.CancelScope(), "is_serving": False}
         nursery.start_soon(again.run)
-        while again.served is None:
+        while not again.is_serving:
             await trio.lowlevel.checkpoint()
         again.scope.cancel()
 
