@@ -69,6 +69,9 @@ POINTS_BYTES_MIN: Final = 1024 * 1024
 BASE_MS: Final = 3_600_000
 """Between two bases at most, where there are points."""
 
+AHEAD_MS_MAX: Final = 86_400_000
+"""By which the newest moment may be later than the clock says, before it is told that it was set back."""
+
 _VERSION: Final = 1
 
 _READERS: Final = 8
@@ -410,7 +413,13 @@ class PointWriter:
         There may be thousands, with points to be published meanwhile. Raises BackupError, DestinationError.
         """
         self._check_owner()
-        old = [base for base in self._store.bases() if ms_of(base) <= now_ms - keep_ms]
+        bases = self._store.bases()
+        if ms_of(bases[-1]) - now_ms > AHEAD_MS_MAX:
+            raise BackupError(
+                f"{self.destination.place} has moments of a clock that was ahead ({bases[-1]}), after which none gets "
+                "old: nothing is removed until then; name another place, and keep this one as long as you need it"
+            )
+        old = [base for base in bases if ms_of(base) <= now_ms - keep_ms]
         if not old:
             return
         oldest = old[-1]

@@ -108,7 +108,7 @@ class CutMaker(Service):
         offline = *self._directory.report.offline, *(recovery.key for recovery in self._recoveries.without_room)
         return Moment(
             feed.number,
-            self._clock.now_ms(),
+            self._clock_trust.now_ms(),  # old moments are removed by it
             trio.current_time(),
             feed.records,
             feed.size,

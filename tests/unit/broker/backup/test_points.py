@@ -436,6 +436,18 @@ def test_what_no_moment_that_is_kept_needs_is_removed_and_nothing_else() -> None
     assert list(place.destination.names()) == before
 
 
+def test_moments_of_a_clock_that_was_ahead_are_told_instead_of_being_kept_for_ever_in_silence() -> None:
+    place = Place()
+    place.grow()
+    place.now += 2 * DAY_MS
+    place.grow()
+    with pytest.raises(
+        BackupError, match=r"/place has moments of a clock that was ahead .*: nothing is removed until then"
+    ):
+        list(place.writer.collect(START, DAY_MS))
+    place.check()
+
+
 def test_files_of_a_point_that_never_came_are_removed_by_the_next_writer() -> None:
     place = Place()
     place.grow()
