@@ -176,6 +176,6 @@ class DirectoryDestination(Destination):
             raise self._error(doing, name, error) from error
 
     def _error(self, doing: str, name: str, error: OSError) -> DestinationError:
-        what_now = ": make room there and run the same command again" if is_no_room(error) else ""
+        what_now = ": make room there, and run the same command again" if is_no_room(error) else ""
         what = f"{self.place}/{name}" if name else self.place
         return DestinationError(f"cannot {doing} {what}: {why(error)}{what_now}")

@@ -55,7 +55,7 @@ class KeepingUp:
             self._tell(Trouble(str(error), is_final=True))
             return None
         except (BackupError, DestinationError, KeyFileError) as error:
-            return self._pause(str(error))
+            return self._pause(str(error).replace(", and run the same command again", ""))
         except OSError as error:
             return self._pause(f"the log directory cannot be read: {why(error)}")
         if is_published:
@@ -63,7 +63,7 @@ class KeepingUp:
             return max(0.0, began + self._round_seconds - self._monotonic())
         self.failed += 1
         if self._follower is not None and self.failed > ROUNDS_IN_VAIN_MAX:
-            return self._pause(f"{self._follower.lacking} is not there, or is replaced again and again")
+            return self._pause(f"{self._follower.lacking} is not there yet, or is replaced again and again")
         return max(0.0, began + ROUND_SECONDS_MIN - self._monotonic())
 
     def _round(self) -> bool:

@@ -118,7 +118,7 @@ def test_a_failure_of_the_destination_says_where_and_what_now() -> None:
     fs = ForgetfulFileSystem()
     destination = DirectoryDestination(fs, "/backup")
     fs.limit_free_bytes(2)
-    with pytest.raises(DestinationError, match=r"^cannot write /backup/files/a: .*: make room there and run the same"):
+    with pytest.raises(DestinationError, match=r"^cannot write /backup/files/a: .*: make room there, and run the same"):
         destination.put("files/a", [b"longer"])
     assert list(destination.names()) == []
     fs.limit_free_bytes(None)
