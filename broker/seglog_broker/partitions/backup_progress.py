@@ -99,12 +99,15 @@ class BackupProgress:
 
     def lost_seconds(self) -> float:
         """Time of which records would be lost; 0 if none would. Before anything is published, since the first look."""
-        self._look()
-        return 0.0 if self._clean_at is None else trio.current_time() - self._clean_at
+        now = self._look()
+        return now - (now if self._clean_at is None else self._clean_at)
 
-    def _look(self) -> None:
+    def _look(self) -> float:
+        """The time, which is noted if nothing would be lost at it."""
+        now = trio.current_time()
         if self._clean_at is None or (self._published is not None and not self.lost_records):
-            self._clean_at = trio.current_time()
+            self._clean_at = now
+        return now
 
     def status(self) -> BackupStatus:
         """The state as clients are told it."""

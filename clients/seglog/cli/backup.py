@@ -27,7 +27,7 @@ def _status(client: "Client", options: Options) -> int:
         print_line(f"backup to {printable(status.place)}")
         print_line(loss_of(status))
         if status.published_ms is None or status.published_id is None:
-            print_line("published: nothing since the broker started; the place may have older states")
+            print_line("published: nothing since the broker started")
         else:
             print_line(f"published: {status.published_id}, the state of {format_time(status.published_ms)}")
         ratio = (

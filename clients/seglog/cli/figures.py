@@ -45,13 +45,16 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def loss_of(backup: "BackupStatus") -> str:
-    """The records that would be lost without the broker's disk: ``12 records, 3.4 kB, of the last 2.1 s``."""
+    """The records that would be lost without the broker's disk: ``12 records, 3.4 kB, of the last 2.1 s …``."""
+    seconds = seconds_text(backup.lost_ms / 1000)
+    if backup.published_ms is None:
+        return (
+            f"without the broker's disk all would be lost that the place has not from before this start, {seconds} ago"
+        )
     if not backup.lost_records:
         return "nothing would be lost without the broker's disk"
     records = count_of(backup.lost_records, "record")
-    since = "the last" if backup.published_ms is not None else "this start, with nothing published for"
-    seconds = seconds_text(backup.lost_ms / 1000)
-    return f"{records}, {bytes_text(backup.lost_bytes)}, of {since} {seconds} would be lost without the broker's disk"
+    return f"{records}, {bytes_text(backup.lost_bytes)}, of the last {seconds} would be lost without the broker's disk"
 
 
 def percent_text(share: float | None) -> str:

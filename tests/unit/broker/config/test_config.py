@@ -701,6 +701,13 @@ def test_limits_of_share_groups_do_not_contradict_each_other() -> None:
         assert refused(flags=flags).key.startswith(key)
 
 
+def test_a_place_for_backups_is_not_in_what_it_backs_up() -> None:
+    load(flags=["log.dir=/data", "seglog.backup.to=/data-copies"])
+    error = refused(flags=["log.dir=/data", "seglog.backup.to=/data/copies"])
+    assert error.key == "seglog.backup.to"
+    assert "would be lost with it" in error.message
+
+
 # --- Secrets ----------------------------------------------------------------------------------------------------------
 
 SECRETS = [name for name, key in BROKER_KEYS.items() if key.kind.type_name == "password"]

@@ -1,0 +1,37 @@
+"""A continuous backup that cannot be made is refused before the broker serves, with what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from seglog_broker.backup.configured import check_backup
+from seglog_broker.config import BrokerConfig, load_config
+from seglog_protocol.errors import InvalidConfigError
+
+
+def config_of(**settings: str | Path) -> BrokerConfig:
+    flags = [f"seglog.backup.{name.replace('_', '.')}={value}" for name, value in settings.items()]
+    return load_config(None, "", {}, ["log.dir=/data", *flags])[0]
+
+
+def test_without_a_place_nothing_is_looked_at(tmp_path: Path) -> None:
+    check_backup(config_of(key_file=tmp_path / "absent"))
+
+
+def test_a_place_is_a_directory_or_an_address() -> None:
+    check_backup(config_of(to="/mnt/copies"))
+    with pytest.raises(InvalidConfigError, match="s3:copies is no address: that has two slashes") as refused:
+        check_backup(config_of(to="s3:copies"))
+    assert refused.value.key == "seglog.backup.to"
+
+
+def test_its_key_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(bytes(32))
+    key.chmod(0o600)
+    check_backup(config_of(to="/mnt/copies", key_file=key))
+    key.chmod(0o644)
+    for file, reason in ((key, "can be read by others"), (tmp_path / "absent", "No such file")):
+        with pytest.raises(InvalidConfigError, match=reason) as refused:
+            check_backup(config_of(to="/mnt/copies", key_file=file))
+        assert refused.value.key == "seglog.backup.key.file"
