@@ -101,7 +101,7 @@ def _daemon(arguments: Sequence[str], signals: Signals) -> int:
         return refuse("seglogd", mistakes[0].message + more, EXIT_USAGE)
     if options.standby and not config.seglog_backup_to:
         return refuse("seglogd", "--standby wants the place that it follows: name it by --from PLACE", EXIT_USAGE)
-    return _run(config, [*warnings, *raise_limit(config)], sources, signals, is_standby=options.standby)
+    return _run(config, [*warnings, *raise_limit(config)], sources, signals, options)
 
 
 def _check_config(sources: "ConfigSources") -> int:
@@ -248,11 +248,22 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--check-config", action="store_true", help="print the configuration with its mistakes and warnings, and exit"
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    parser.add_argument("--from", dest="place", metavar="PLACE", help="where another machine backs up to")
     parser.add_argument(
-        "--standby", action="store_true", help="follow PLACE, and serve when `seglog promote` asks for it"
+        "--from",
+        dest="place",
+        metavar="PLACE",
+        help="on an empty directory: begin with what was backed up there, and serve while the rest is fetched",
+    )
+    parser.add_argument("--until", metavar="TIME", type=_time, help="and with the newest moment not after this one")
+    parser.add_argument(
+        "--take-over", action="store_true", help="and have PLACE go on with this directory: the other one is lost"
+    )
+    parser.add_argument(
+        "--standby", action="store_true", help="instead follow PLACE, and serve when `seglog promote` asks for it"
     )
     options, unknown = parser.parse_known_args(argv)
+    if (options.until or options.take_over) and (options.standby or not options.place):
+        parser.error("--until and --take-over say how to begin --from PLACE")
     if unknown:
         from difflib import get_close_matches  # noqa: PLC0415 - for a mistake
 
@@ -264,6 +275,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         near = [f"did you mean {known[each]}?" for each in get_close_matches(name.replace(".", "-"), known, 1)]
         parser.error("; ".join([f"there is no {name}", *near, "a key is set by --set KEY=VALUE"][:2]))
     return options
+
+
+def _time(text: str) -> int:
+    from seglog_broker.config.command_options import time_of_option  # noqa: PLC0415
+
+    return time_of_option(text)
 
 
 def _named_flags(options: argparse.Namespace) -> dict[str, tuple[str, str]]:
@@ -291,10 +308,9 @@ def _run(
     warnings: Sequence[str],
     sources: "ConfigSources",
     signals: Signals,
-    *,
-    is_standby: bool,
+    options: argparse.Namespace,
 ) -> int:
-    """Serve with a checked configuration; where it ``is_standby`` when it is promoted."""
+    """Serve with a checked configuration; by the ``options`` begin from a backup, or stand by first."""
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     gc.callbacks.append(_freeze_survivors)
     from seglog_broker.runtime.interpreter import import_later  # noqa: PLC0415
@@ -314,7 +330,7 @@ def _run(
     problems: list[str] = []
     try:
         with redirect_stderr(cast("IO[str]", standard_error)):  # so that Python's own messages never block, either
-            trio.run(_serve, config, sources, signals, manager, problems, is_standby)
+            trio.run(_serve, config, sources, signals, manager, problems, options)
     except Exception as error:  # the outermost boundary: one sentence, or a traceback for a bug
         sentence = _sentence(error)
         if sentence is None:
@@ -336,7 +352,7 @@ async def _serve(
     signals: Signals,
     manager: "ServiceManager",
     problems: list[str],
-    is_standby: bool,
+    options: argparse.Namespace,
 ) -> None:
     import trio  # noqa: PLC0415
 
@@ -364,11 +380,16 @@ async def _serve(
 
     with trio.CancelScope() as scope:
         signals.attach(scope.cancel, reloads.ask)  # before loading starts
-        if is_standby:
+        if options.standby:
             from seglog_broker.standby.stage import stand_by  # noqa: PLC0415
 
             await stand_by(config, fs, manager, serve_now)
         else:
+            if options.place:
+                from seglog_broker.tasks.awaiting import Beginning, begin_from_backup  # noqa: PLC0415
+
+                beginning = Beginning(options.place, options.until, takes_over=options.take_over)
+                await begin_from_backup(config, fs, Offload(), beginning)
             await serve_now()
 
 

@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,7 +23,7 @@ from seglog_broker.backup.restoring import compare, restore
 from seglog_broker.backup.source import open_source
 from seglog_broker.backup.store import BackupError, BackupStore, Manifest, time_of
 from seglog_broker.backup.taking import take_backup
-from seglog_broker.config.command_options import add_config_options, load_config
+from seglog_broker.config.command_options import add_config_options, load_config, time_of_option
 from seglog_broker.standard_output import ProgressLine, complain, print_and_end, print_lines, refuse, run_printing
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import SystemClock, Throttle
@@ -245,20 +244,10 @@ def _add_backup_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--until",
         metavar="TIME",
-        type=_time,
+        type=time_of_option,
         help="the latest that is not after this time, as 2026-11-28T14:00, by the clock of this machine, or "
         "2026-11-28T13:00Z: of a broker that backs up continuously, within seconds",
     )
-
-
-def _time(text: str) -> int:
-    """A time of ISO 8601, local where it names no zone, in ms since 1970."""
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no time: write 2026-11-28T14:00, by the clock of this machine, or 2026-11-28T13:00Z"
-        ) from None
 
 
 def add_destination_options(parser: argparse.ArgumentParser) -> None:

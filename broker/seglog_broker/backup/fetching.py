@@ -34,10 +34,23 @@ def begin_directory(tools: Tools, job: BeginJob, progress: BytesDone) -> Begun:
     """Do the job. What a killed one has left is removed first. Raises StorageError, OSError."""
     with _opened(tools, job) as destination:
         _remove_unfinished(tools.fs, job.log_dir)
-        manifest = PointStore(destination).at(job.until_ms).manifest()
+        points = PointStore(destination)
+        if job.takes_over:
+            points.marker_to_take_over()
+        manifest = points.at(job.until_ms).manifest()
         later = files_for_later(manifest)
         origin = RestoredFrom(job.place, job.key_file, manifest.id) if later else None
-        restore(tools.fs, manifest, destination, job.log_dir, job.new_id, progress, later=later, origin=origin)
+
+        def take_over() -> None:
+            if job.takes_over:
+                points.take_over(job.new_id, manifest.id)
+
+        restore(
+            *(tools.fs, manifest, destination, job.log_dir, job.new_id, progress),
+            later=later,
+            origin=origin,
+            before_last_step=take_over,
+        )
         awaited_size = sum(file.size for file in later)
         return Begun(manifest.id, manifest.size - awaited_size, len(later), awaited_size)
 

@@ -1,6 +1,6 @@
 """Restores a backup into a directory, and compares what the real loader finds there with what the backup counted."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -52,6 +52,7 @@ def restore(
     *,
     later: Collection[FileEntry] = (),
     origin: RestoredFrom | None = None,
+    before_last_step: Callable[[], None] = lambda: None,
 ) -> None:
     """Make ``path``, which is absent or empty, the log directory of the backup, with the directory id ``new_id``.
 
@@ -87,6 +88,7 @@ def restore(
     make_durable(fs, path, files)
     if origin is not None:
         origin.write(fs, path)
+    before_last_step()
     finish(fs, path, manifest, new_id)
 
 

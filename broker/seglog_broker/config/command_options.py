@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Sequence
+from datetime import datetime
 
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.config.sources import ConfigSources
@@ -19,6 +20,16 @@ def number_of_option(least: int, most: int, text: str) -> int:
     if not text.isdecimal() or not least <= int(text) <= most:
         raise argparse.ArgumentTypeError(f"must be a number from {least} to {most}")
     return int(text)
+
+
+def time_of_option(text: str) -> int:
+    """The time of ISO 8601 that an option is, local where it names no zone, in ms since 1970."""
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time: write 2026-11-28T14:00, by the clock of this machine, or 2026-11-28T13:00Z"
+        ) from None
 
 
 def load_config(file: str | None, settings: Sequence[str] = ()) -> BrokerConfig:

@@ -5,31 +5,91 @@ reader waits for no segment but its own. Both share ``seglog.backup.bytes.per.se
 they try again, and the broker has a problem until it is back.
 """
 
+import uuid
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import trio
 
+from seglog_broker.config import BrokerConfig
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.awaited_segments import AwaitedSegments, Fetched
 from seglog_broker.partitions.scheduler import Service
 from seglog_broker.runtime.lasting import Lasting
-from seglog_broker.runtime.offload import FETCHERS_MAX
+from seglog_broker.runtime.offload import FETCHERS_MAX, Offload
+from seglog_broker.storage.directory.identity import is_to_begin
 from seglog_broker.storage.directory.restored_from import RestoredFrom, read_restored_from
 from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.segment.awaited import discard_arrived, install_arrived
-from seglog_broker.workers.fetch_jobs import FetchJob
-from seglog_broker.workers.jobs import FETCH
+from seglog_broker.workers.fetch_jobs import BeginJob, FetchJob
+from seglog_broker.workers.jobs import BEGIN, FETCH
 from seglog_broker.workers.messages import WorkerError
 from seglog_broker.workers.pool import Workers
-from seglog_protocol.errors import StorageError
+from seglog_protocol.errors import LogDirectoryError, StorageError
 
-RETRY_SECONDS: Final = 5.0
+PROGRESS_SECONDS: Final = 10.0
+"""Between two lines of progress while a log directory is begun."""
+
+RETRY_SECONDS: Final = 2.0
 """Between two tries while the backup gives nothing."""
 
 log = get_logger()
+
+
+class Beginning(NamedTuple):
+    """The wishes of ``seglogd --from``: where from, until which moment (ms), and whether the place is taken over."""
+
+    place: str
+    until_ms: int | None
+    takes_over: bool
+
+
+async def begin_from_backup(config: BrokerConfig, fs: FileSystem, offload: Offload, wanted: Beginning) -> None:
+    """Make the log directory, if it is empty or not there, of a backup: all that is needed to serve.
+
+    Raises LogDirectoryError where that fails; a start on what is left begins again.
+    """
+    path, place = config.log_dir, _absolute(wanted.place)
+    if not is_to_begin(fs, path):
+        log.info("backup_not_used", place=place, reason=f"{path} is a log directory already, and is served")
+        return
+    began = logged_at = trio.current_time()
+    done = 0
+
+    def progress(size: int) -> None:
+        nonlocal done, logged_at
+        done += size
+        if trio.current_time() - logged_at >= PROGRESS_SECONDS:
+            logged_at = trio.current_time()
+            log.info("restore_progress", bytes=done)
+
+    log.info("restore_started", place=place)
+    job = BeginJob(
+        *(place, _absolute(config.seglog_backup_key_file), config.seglog_backup_bytes_per_second, path),
+        *(wanted.until_ms, wanted.takes_over, filenames.new_id(uuid.uuid4())),
+    )
+    async with offload.fetcher(fs, ()) as fetcher:
+        try:
+            begun = await fetcher.run(BEGIN, job, progress=progress)
+        except (OSError, WorkerError) as error:
+            reason = error.message if isinstance(error, WorkerError) else why(error)
+            raise LogDirectoryError(f"{path} was not begun from {place}: {reason}", path=path) from error
+    log.info(
+        "restored",
+        id=begun.id,
+        bytes=begun.size,
+        awaited=begun.awaited,
+        awaited_bytes=begun.awaited_size,
+        seconds=round(trio.current_time() - began, 3),
+    )
+
+
+def _absolute(place: str) -> str:
+    return str(Path(place).absolute()) if place and "://" not in place else place
 
 
 @dataclass(eq=False, repr=False)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 class BeginJob:
     """Make ``log_dir``, which is empty or not there, of the backup in ``place``, without the older segments.
 
-    The state is the newest one, or the newest that is not after ``until_ms``.
+    The state is the newest one, or the newest that is not after ``until_ms``. With ``takes_over`` the place is that of
+    the new directory then.
     """
 
     place: str
@@ -18,6 +19,7 @@ class BeginJob:
     bytes_per_second: int
     log_dir: str
     until_ms: int | None
+    takes_over: bool
     new_id: str
 
 

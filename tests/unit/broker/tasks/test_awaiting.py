@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.lag import measure_lag
 from seglog_broker.backup.fetching import begin_directory
+from seglog_broker.backup.points import PointStore
 from seglog_broker.backup.source import open_source
 from seglog_broker.backup.store import BackupError
 from seglog_broker.inspect.check.partition import check_partition
@@ -32,6 +33,7 @@ from seglog_protocol import messages
 from seglog_protocol.errors import SegmentAwaitedError, StorageError
 from tests.logs import ManualClock, contents, flip_bit, opened_directory, verify
 from tests.support import each_case
+from tests.unit.broker.backup.test_following import started
 from tests.unit.broker.backup.test_taking import NEW_ID, Disk, config
 from tests.unit.broker.tasks import living_broker
 from tests.unit.broker.tasks.living_broker import LoopClock, bases, delete, log_of, truncate
@@ -47,8 +49,8 @@ def begun(records: int = 2 * RECORDS) -> tuple[ForgetfulFileSystem, Begun]:
     return disk.fs, begin(disk.fs)
 
 
-def begin(fs: FileSystem) -> Begun:
-    job = BeginJob("/backups", "", 0, "/data", None, NEW_ID)
+def begin(fs: FileSystem, place: str = "/backups", path: str = "/data", *, takes_over: bool = False) -> Begun:
+    job = BeginJob(place, "", 0, path, None, takes_over, NEW_ID)
     return begin_directory(Tools(fs, ManualClock(), is_throttled=False), job, lambda _size: None)
 
 
@@ -126,6 +128,18 @@ def test_what_a_killed_begin_has_left_is_removed_and_what_is_whole_is_not() -> N
         assert opened_directory(fs).report.clean
     with pytest.raises(StorageError, match="is not empty"):
         begin(left[-1])
+
+
+def test_a_moment_of_a_continuous_backup_is_begun_and_its_place_taken_over() -> None:
+    broker = started(200)
+    what = begin(broker.fs, "/place", "/new", takes_over=True)
+    assert what.awaited == 5
+    marker = PointStore(broker.destination).marker()
+    assert (marker.directory_id, marker.epoch, marker.follows[-1][1]) == (NEW_ID, 1, what.id)
+    log = opened_directory(broker.fs, "/new", clock=broker.clock).logs["t", 0]
+    assert (log.log_end_offset, len(log.segments.awaited)) == (200, 5)
+    with pytest.raises(StorageError, match="single backups"):
+        begin(begun(2)[0], path="/new", takes_over=True)
 
 
 async def test_a_fetch_waits_for_its_segment_or_for_its_time_and_never_gets_out_of_range() -> None:
