@@ -44,7 +44,7 @@ class KeepingUp:
         self._follower: Follower | None = None
         self.failed = 0
         """Rounds in a row that published nothing."""
-        self._told: str | None = None
+        self._told: str | None = ""  # a process before this one may have told something
 
     def step(self) -> float | None:
         """Do a round; returns the seconds to wait before the next one, None if none can ever succeed."""

@@ -41,6 +41,7 @@ def test_an_agent_publishes_cuts_until_it_is_stopped(tmp_path: Path) -> None:
         send(messages.Changes(1, ()))
         published = messages.from_agent(agent.stdout.readline())
         assert isinstance(published, messages.Published)
+        assert messages.from_agent(agent.stdout.readline()) == messages.Trouble(None)
         send(messages.Stop())
         number = 1
         for line in agent.stdout:
