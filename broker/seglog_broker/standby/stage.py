@@ -86,7 +86,7 @@ class StandbyStage:
         self._asked = trio.Event()
         self._is_serving = False
         self._watching: set[trio.MemorySendChannel[dict[str, str]]] = set()
-        self._told: str | None = None  # of what holds it up
+        self._told: str | None = ""  # of what holds it up; at first nothing is known
 
     # --- Following
 

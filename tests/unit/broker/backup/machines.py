@@ -62,7 +62,7 @@ class Machines:
         log = LogEntry("t", 0, directory.registry.topics["t"].id, 0, self.records, ())
         directory.close()
         state = self.writer.next_id(ManualClock().now_ms())
-        entries = []
+        entries: list[FileEntry] = []
         for name in self._files(""):
             content = read_file(self.fs, f"{self.first}/{name}")
             part = Part(f"files/{state}-{len(entries)}", 0, len(content), crc32c(content))
