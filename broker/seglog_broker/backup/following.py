@@ -24,6 +24,7 @@ from seglog_broker.backup.uploading import Piece, ReadContent, count_sound, uplo
 from seglog_broker.storage.directory.kafka_metadata import METADATA_DIRECTORY
 from seglog_broker.storage.directory.snapshot import LINKED_LAST
 from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.copying import SourceTooShortError
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_protocol import segment_files as names
@@ -99,12 +100,10 @@ class Follower:
             pieces += self._of_root([filenames.CLOCK_FILE])  # no reason for a point by itself
             self._upload(identity, pieces)
         if self.lacking is not None:
-            self._to_list |= self._pending.keys()
             return None
         if self._differs():
-            replaced = self._pending.keys() & {*self._ask_changes(cut.number).changed}
-            if replaced:
-                self._to_list |= replaced
+            # Of other partitions only what was appended was read, which nothing replaces.
+            if not self._to_list.isdisjoint(self._ask_changes(cut.number).changed):
                 return None
             self._unfinished = self._point(identity)
             self._publish(self._unfinished)
@@ -171,11 +170,10 @@ class Follower:
     def _pieces(self) -> Iterator[Piece]:
         """Pieces that the place lacks of the cut. Entries of files of which it lacks nothing are brought up to date."""
         for key, cut in self._pending.items():
-            path = filenames.partition_directory_name(*key)
             try:
                 yield from self._of_partition(key, cut)
-            except FileNotFoundError as error:
-                self.lacking = self.lacking or str(error.filename or path)
+            except (FileNotFoundError, SourceTooShortError):
+                self.lacking = self.lacking or filenames.partition_directory_name(*key)
         if self._registry is not None:
             file = SourceFile(filenames.REGISTRY_FILE, len(self._registry), self._moment_ms, 0)
             yield from self._short_file(file, partial(bytes, self._registry))
@@ -267,8 +265,8 @@ class Follower:
         groups = grouped(pieces, lambda piece: piece.size, (_segment_of, _topic_of))
         for number, group in enumerate(groups):
             name = f"{FILES}{identity}-{number:06d}"
-            self._put.add(name)
             entries = upload(self._fs, self._log_dir, self._destination, name, group)
+            self._put.add(name)
             for entry in entries:
                 self._set(entry.path, entry)
             if len(entries) < len(group):
