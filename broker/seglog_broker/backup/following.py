@@ -34,6 +34,9 @@ from seglog_protocol.checksum import crc32c
 REMOVED_A_ROUND: Final = 20
 """Objects that are removed after a round, at most: an object store takes a tenth of a second for one."""
 
+NOTED_BYTES: Final = 256 * 1024 * 1024
+"""Bytes put for a point that has not come, before those are noted for the next process."""
+
 _AS_THEY_ARE: Final = (filenames.PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT)
 _KEPT_SUFFIXES: Final = frozenset(names.SEGMENT_SUFFIXES) - {names.AWAITED_SUFFIX}
 
@@ -60,6 +63,7 @@ class Follower:
         self.lacking: str | None = None
         """The path of a file that the last round did not find, or not as it was in the cut."""
         self.untidy: str | None = None
+        self.noted_bytes = NOTED_BYTES
         self._fs = fs
         self._log_dir = log_dir
         self._destination, self._writer = destination, writer
@@ -117,6 +121,7 @@ class Follower:
         self._unfinished = None
         named = {part.name for change in point.files for part in change.parts}
         self._orphans += self._put - named
+        self._writer.begun.clear()
         self._settle()
 
     def tidy(self) -> None:
@@ -237,6 +242,8 @@ class Follower:
         if found.size < file.size:
             self.lacking = self.lacking or path
             return
+        if path in self._writer.begun:
+            self._set(path, self._writer.begun.pop(path))
         before = self._entry(path)
         parts = () if before is None else before.parts
         if before is not None:
@@ -263,12 +270,17 @@ class Follower:
     def _upload(self, identity: str, pieces: Iterable[Piece]) -> None:
         """Put the pieces into objects whose names have the id of the point."""
         groups = grouped(pieces, lambda piece: piece.size, (_segment_of, _topic_of))
+        not_noted = 0
         for number, group in enumerate(groups):
             name = f"{FILES}{identity}-{number:06d}"
             entries = upload(self._fs, self._log_dir, self._destination, name, group)
             self._put.add(name)
             for entry in entries:
                 self._set(entry.path, entry)
+            not_noted += sum(piece.size for piece in group)
+            if not_noted >= self.noted_bytes:
+                not_noted = 0
+                self._put.add(self._writer.note_begun(identity, filter(None, self._files.values())))
             if len(entries) < len(group):
                 there = {entry.path for entry in entries}
                 self.lacking = next(piece.file.path for piece in group if piece.file.path not in there)

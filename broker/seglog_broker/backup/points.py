@@ -3,6 +3,7 @@
 A place of version 2 has, beside what ``store.py`` says, where a manifest is called a base:
 
     points/<base id>/<id>.json   a point: what has changed since the point before, or since the base
+    files/<id>-begun             files that are there already for a point to come, by their entries
     files/<id>-<n>               what bases and points name; the id is above that of the base or point before
 
 A base or a point is there when its object is, which is put last, and is then the newest moment there is. A new base
@@ -26,8 +27,9 @@ A point is sealed JSON, on one line:
     gone       topic and number of each partition that is gone; they count before ``logs``
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Final, NamedTuple
 
@@ -47,6 +49,7 @@ from seglog_broker.backup.store import (
     check_path,
     decode_manifest,
     decode_versioned,
+    epoch_of,
     id_at,
     impossible,
     is_id,
@@ -112,6 +115,20 @@ def decode_point(content: bytes, name: str) -> Point:
     for path in (*point.removed, *(change.path for change in point.files)):
         check_path(path, name)
     return point
+
+
+_BEGUN_SUFFIX: Final = "-begun"
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """Files that are there for a point to come."""
+
+    files: tuple[FileEntry, ...]
+
+    def encode(self) -> bytes:
+        """The content of the object, sealed JSON."""
+        return seal({"version": _VERSION, "files": self.files})
 
 
 @dataclass(slots=True)
@@ -365,6 +382,8 @@ class PointWriter:
         self._base_bytes = self._points_bytes = 0
         self._last = self.state.id
         self._has_base = False
+        self.begun: dict[str, FileEntry] = {}
+        """Files for the next point that a writer before this one has put, by path."""
         self._remove_orphans()
 
     @property
@@ -378,6 +397,12 @@ class PointWriter:
             now_ms = max(now_ms, ms_of(self._last) + 1)
         self._last = id_at(now_ms, self._marker.epoch)
         return self._last
+
+    def note_begun(self, identity: str, entries: Iterable[FileEntry]) -> str:
+        """Have the next writer know what was put for a point that takes long to come; the name of the object."""
+        name = f"{FILES}{identity}{_BEGUN_SUFFIX}"
+        self.destination.put(name, [_Begun(tuple(entries)).encode()])
+        return name
 
     def publish(self, point: Point) -> bool:
         """Add a point whose files are there, which follows ``state``, and is that afterwards; True: as a base.
@@ -446,9 +471,22 @@ class PointWriter:
                 "it, if the other one serves, else name another place"
             )
 
+    def _read_begun(self) -> str:
+        """Find what ``note_begun`` has written last, unless a point came after it; the name of that object, or none."""
+        found = (file.name for file in self.destination.names(FILES) if file.name.endswith(_BEGUN_SUFFIX))
+        ids = (name[len(FILES) : -len(_BEGUN_SUFFIX)] for name in found)
+        newest = max((text for text in ids if epoch_of(text) == self.epoch), key=time_of, default="")
+        name = f"{FILES}{newest}{_BEGUN_SUFFIX}"
+        if time_of(newest) > time_of(self.state.id):
+            with suppress(BackupError):  # one that is damaged costs that all is put again
+                files = decode_versioned(b"".join(self.destination.read(name)), name, _Begun, _VERSION).files
+                self.begun, self._last = {entry.path: entry for entry in files}, newest
+        return name
+
     def _remove_orphans(self) -> None:
-        """Remove files that were put for a point that never came."""
-        names = {part.name for entry in self.state.files.values() for part in entry.parts}
+        """Remove files that were put for a point that never came, and are not noted for the next one."""
+        names = {self._read_begun()}
+        names.update(part.name for entry in (*self.state.files.values(), *self.begun.values()) for part in entry.parts)
         for _ in self._remove_files(names, lambda time: time > time_of(self.state.id)):
             pass
 

@@ -439,6 +439,32 @@ def test_a_process_killed_at_any_put_loses_nothing(seed: int) -> None:
         broker.publish()
 
 
+def test_what_was_put_for_a_long_round_is_not_put_again_by_the_next_process() -> None:
+    broker = Broker()
+    broker.append(100)
+    broker.publish()
+    broker.append(100)
+    broker.follower.noted_bytes = 1
+
+    def fail(name: str) -> None:
+        if not name.startswith(FILES):
+            raise DestinationError("away")
+
+    broker.destination.before_put = fail
+    with pytest.raises(DestinationError):
+        broker.follower.run_round()
+    broker.destination.before_put = lambda _name: None
+    noted = broker.objects()
+    broker.begin()
+    assert broker.objects() == noted
+    broker.clock.now -= 60_000  # an object put now must not replace one of these
+    broker.append()
+    assert broker.publish().written < 30_000
+    broker.begin()
+    assert broker.writer.begun == {}
+    broker.publish()
+
+
 class Rounds:
     """``KeepingUp`` with a broker, and what it told."""
 
