@@ -11,13 +11,13 @@ Nothing is kept on the disk, and in memory what the place has, a line for each f
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Final
 
 from seglog_broker.backup.agent_messages import Changes, Cut, PartitionCut, Published
 from seglog_broker.backup.destination import Destination, DestinationError
 from seglog_broker.backup.parts import count_kept, grouped
-from seglog_broker.backup.points import FileChange, Point, PointWriter
+from seglog_broker.backup.points import FileChange, Point, PointWriter, count_common
 from seglog_broker.backup.source import SourceFile
 from seglog_broker.backup.store import FILES, BackupError, FileEntry, LogEntry
 from seglog_broker.backup.uploading import Piece, ReadContent, count_sound, upload
@@ -299,9 +299,7 @@ class Follower:
         for path, entry in self._files.items():
             before = state.files.get(path)
             if entry is not None and entry != before:
-                had = before.parts if before is not None else ()
-                pairs = zip(had, entry.parts, strict=False)
-                kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+                kept = count_common(before, entry)
                 changes.append(FileChange(*entry[:4], kept, entry.parts[kept:]))
         removed = tuple(path for path, entry in self._files.items() if entry is None and path in state.files)
         logs = tuple(log for key, log in self._logs.items() if log is not None and log != state.logs.get(key))

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from seglog_broker.backup.destination import MARKER, Destination, DestinationError, MissingFileError
@@ -200,16 +201,19 @@ class State:
         )
 
 
+def count_common(before: FileEntry | None, after: FileEntry) -> int:
+    """How many parts a file begins with that it began with ``before``."""
+    pairs = zip(before.parts if before is not None else (), after.parts, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
 def difference(before: State, after: Manifest) -> Point:
     """The point that would lead from one state to a base; its files have in common the parts that they begin with."""
     changes = []
     for entry in after.files:
         had = before.files.get(entry.path)
         if had != entry:
-            parts = had.parts if had is not None else ()
-            pairs = zip(parts, entry.parts, strict=False)
-            kept = next((number for number, (one, other) in enumerate(pairs) if one != other), None)
-            kept = min(len(parts), len(entry.parts)) if kept is None else kept
+            kept = count_common(had, entry)
             changes.append(FileChange(*entry[:4], kept, entry.parts[kept:]))
     paths = {entry.path for entry in after.files}
     there = {(log.topic, log.partition): log for log in after.logs}

@@ -14,7 +14,7 @@ import platform
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NoReturn
 
@@ -26,7 +26,7 @@ from seglog_broker.backup.lease import LEASES, Lease, LeaseLostError, Steps, Ter
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.points import PointStore, State
 from seglog_broker.backup.restoring import finish
-from seglog_broker.backup.standby_directory import OWN_FILES, StandbyDirectory
+from seglog_broker.backup.standby_directory import PLAN_FILE, StandbyDirectory
 from seglog_broker.backup.store import BackupError, Marker, ms_of
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.directory.identity import decode_properties, is_followed
@@ -37,7 +37,6 @@ from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_fil
 from seglog_broker.storage.io.small_files import seal, unseal_version
 from seglog_protocol.errors import LogDirectoryError
 
-PLAN_FILE: Final = "seglog-promote.json"
 _VERSION: Final = 1
 _PAUSE_SECONDS: Final = 0.2
 
@@ -128,7 +127,7 @@ class Standby:
                     f"one, {owner}: name an empty directory for a standby",
                     path=self._path,
                 )
-            self._remove_own_files()  # of a promotion that was killed at its end
+            remove_if_there(self._fs, self._file(PLAN_FILE))  # of a promotion that was killed at its end
             return True
         return False
 
@@ -145,7 +144,7 @@ class Standby:
             for point in store.since(state):
                 state.apply(point)
         self.status.newest = state.id
-        if directory.applied.id != state.id:
+        if directory.applied != state.id:
             directory.apply(state.manifest(), store.destination, self._note)
         self.status.applied, self.status.trouble = state.id, None
         self._state = state
@@ -156,7 +155,7 @@ class Standby:
         May be called again after any error, also by another process. Raises NotPromotedError, and follows on then;
         BackupError, DestinationError, OSError, StoppedError.
         """
-        directory, store = self._opened(), self._store
+        store = self._store
         marker = store.marker()
         plan = self._begun(marker, without_lease=without_lease)
         own = Terms(
@@ -172,19 +171,16 @@ class Standby:
             tell("the lease is taken over: the first machine acknowledges no more")
         if marker.directory_id != plan.directory_id:
             self.follow()
-            directory.note()
-            newest = directory.applied.id
+            newest = self.status.applied
             tell(f"the newest point is of {moment_text(newest)}; what was acknowledged after it is not here")
             if lease is not None:  # it may have taken long, and somebody may have promoted another standby meanwhile
                 self._ask(lease, lease.renew(), tell)
-            marker = store.take_over(plan.directory_id, newest)
+            store.take_over(plan.directory_id, newest)
         tell(f"{self._place} is the backup of this machine now")
         if lease is not None:  # the broker takes it, which then need not wait
             self._ask(lease, lease.release(), tell)
-        # By its id in the place: files that were finished before a kill are not as they were applied.
-        applied = replace(directory.applied, id=marker.follows[-1][1])
-        finish(self._fs, self._path, applied, plan.directory_id)
-        self._remove_own_files()
+        finish(self._fs, self._path, store.at().manifest(), plan.directory_id)  # which is the one that was applied
+        remove_if_there(self._fs, self._file(PLAN_FILE))
 
     # --- Steps
 
@@ -215,8 +211,8 @@ class Standby:
         return plan
 
     def _give_up(self, reason: str) -> NoReturn:
-        """Follow on; what a finish may have changed is fetched anew."""
-        self._opened().touch_small_files()
+        """Follow on; what a finish may have changed is found out."""
+        self._directory = None
         remove_if_there(self._fs, self._file(PLAN_FILE))
         raise NotPromotedError(f"{reason}: this standby follows on")
 
@@ -237,7 +233,6 @@ class Standby:
     def _opened(self) -> StandbyDirectory:
         if self._directory is None:
             self._directory = StandbyDirectory(self._fs, self._path)
-            self.status.applied = self._directory.applied.id
         return self._directory
 
     @property
@@ -256,10 +251,6 @@ class Standby:
         if self.is_stopped:
             raise StoppedError
         self.status.received += size
-
-    def _remove_own_files(self) -> None:
-        for name in (*OWN_FILES, PLAN_FILE):
-            remove_if_there(self._fs, self._file(name))
 
     def _file(self, name: str) -> str:
         return f"{self._path}/{name}"

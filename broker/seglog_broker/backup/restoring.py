@@ -263,15 +263,15 @@ class _Stream:
 
 
 def make_durable(fs: FileSystem, path: str, files: list[FileEntry]) -> None:
-    """Sync these files with their times, and the directories they are in. Raises OSError."""
+    """Sync these files, give them their times, and sync the directories they are in. Raises OSError."""
     for begin in range(0, len(files), FILES_A_SYNC):
         some = files[begin : begin + FILES_A_SYNC]
         with ExitStack() as opened:
-            for file in some:
-                fs.set_mtime(f"{path}/{file.path}", file.mtime_ms)
             found = [opened.enter_context(fs.open(f"{path}/{file.path}", writable=True)) for file in some]
             for error in filter(None, fs.sync_files(found)):
                 raise error
+        for file in some:  # after that: a standby believes it
+            fs.set_mtime(f"{path}/{file.path}", file.mtime_ms)
     for directory in sorted({parent(f"{path}/{file.path}") for file in files}):
         fs.sync_directory(directory)
     fs.sync_directory(path)

@@ -2,49 +2,44 @@
 
 Until it is finished (``restoring.finish``) ``seglog-format`` says so, and every start of a broker refuses it.
 
-    seglog-standby.json      what the directory has: a manifest, whose id is empty where that is no state of the place
-    seglog-standby-touched   a line for each change since: by path, how many of its first bytes are left as they were
-
-The second file is synced before anything is changed, and everything changed is synced before the first is written anew.
-So after a crash, or a power cut, the first file less what the second names is there.
+A file gets its time of change only when all of its bytes are on the disk. So after a start, whatever came before it, a
+file of the size and time that are wanted is whole; of any other one the checksums of its parts say what is there.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 from seglog_broker.backup.counting import BytesDone
 from seglog_broker.backup.destination import Destination
-from seglog_broker.backup.points import State, difference
+from seglog_broker.backup.points import count_common
 from seglog_broker.backup.restoring import ROOM_BYTES, make_durable, pieces_of, write_pieces
-from seglog_broker.backup.store import BackupError, FileEntry, Manifest, Part, decode_manifest
+from seglog_broker.backup.source import SourceFile
+from seglog_broker.backup.store import BackupError, FileEntry, Manifest
+from seglog_broker.backup.uploading import count_sound
 from seglog_broker.storage.directory.identity import begin_following, is_followed, root_names
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.copying import remove_if_there
-from seglog_broker.storage.io.filesystem import FileSystem, parent, read_file, write_all, write_file_atomically
+from seglog_broker.storage.io.filesystem import FileSystem, parent
 from seglog_protocol.errors import LogDirectoryError
-from seglog_protocol.segment_files import TEMPORARY_SUFFIX, parse_segment_file_name
+from seglog_protocol.segment_files import TEMPORARY_SUFFIX
 
-STATE_FILE: Final = "seglog-standby.json"
-TOUCHED_FILE: Final = "seglog-standby-touched"
-
-OWN_FILES: Final = (TOUCHED_FILE, f"{STATE_FILE}{TEMPORARY_SUFFIX}", STATE_FILE)
-"""To be removed when the directory is no standby's any more."""
+PLAN_FILE: Final = "seglog-promote.json"
+"""A promotion that has begun, see ``promoting.py``."""
 
 SLICE_BYTES: Final = 1024 * 1024 * 1024
-"""Written at most, but for a longer file, before it is noted what is there: a killed standby writes no more again."""
+"""Written at most, but for a longer file, before it is synced: by checksums a start reads no more than that."""
 
 _AT_ITS_BEGINNING: Final = frozenset(
     {filenames.LOCK_FILE, filenames.STANDBY_SOCKET, f"{filenames.FORMAT_FILE}{TEMPORARY_SUFFIX}"}
 )
 """Files of a standby that was killed at once."""
 
+_OF_NO_STATE: Final = _AT_ITS_BEGINNING | {filenames.FORMAT_FILE, PLAN_FILE}
+
 
 class StandbyDirectory:
     """The directory ``path``, which is there, and locked. ``slice_bytes`` is SLICE_BYTES but in tests.
 
-    Raises LogDirectoryError for one that is not empty and no standby's, BackupError, OSError.
+    Raises LogDirectoryError for one that is not empty and no standby's, OSError.
     """
 
     def __init__(self, fs: FileSystem, path: str, *, slice_bytes: int = SLICE_BYTES) -> None:
@@ -60,110 +55,67 @@ class StandbyDirectory:
                     path=path,
                 )
             begin_following(fs, path)
-        state = self._file(STATE_FILE)
-        self.applied = Manifest("", 0, "", "", "", (), ())
-        """What was applied last; its id is empty while the directory has something else."""
-        if fs.exists(state):
-            self.applied = decode_manifest(read_file(fs, state), state)
-        self._there = State.of(self.applied)
-        self._noted_bytes = fs.stat(state).size if fs.exists(state) else 0
-        self._touched_bytes = self._written = 0  # since the state was noted
-        self._dirty: dict[str, None] = {}  # paths touched since
-        self._take_back()
+        self.applied = ""
+        """The id of the state that was applied last; empty while the directory has something else."""
+        self._there: dict[str, FileEntry] | None = None  # by path; None where that is to be looked at
 
     def apply(self, target: Manifest, destination: Destination, done: BytesDone = lambda _size: None) -> None:
-        """Make the directory what ``target`` says. After any error, also one that ``done`` raises, call it again.
+        """Make the directory what ``target`` says, durably. After any error, also of ``done``, call it again.
 
         Raises BackupError, DestinationError, OSError.
         """
         wanted = {file.path: file for file in target.files if file.path != filenames.FORMAT_FILE}
-        target = replace(target, files=tuple(wanted.values()))
-        change = difference(self._there, target)
-        if change.files or change.removed:
-            self.applied = replace(self.applied, id="")
-        more, room = target.size - sum(file.size for file in self._there.files.values()), self._fs.free_bytes(self.path)
+        there = self._found(wanted) if self._there is None else self._there
+        self.applied, self._there = "", None
+        more, room = target.size - sum(file.size for file in there.values()), self._fs.free_bytes(self.path)
         if more > 0 and more + ROOM_BYTES > room:
             raise BackupError(
                 f"there is room for {room:,} bytes where {self.path} is, and {more + ROOM_BYTES:,} are needed to go "
                 "on: make room there"
             )
-        self._remove(change.removed)
-        first = {file.path: file.kept for file in change.files}
-        for some in _slices([wanted[path] for path in first], first, self._slice_bytes):
+        self._remove(there.keys() - wanted.keys(), {parent(path) for path in wanted})
+        first = {path: count_common(there.get(path), file) for path, file in wanted.items() if there.get(path) != file}
+        for some in self._slices([wanted[path] for path in first], first):
             self._write(some, first, destination, done)
-            if self._written >= self._slice_bytes:
-                self.note()
-        self.applied = target
-        if self._touched_bytes > self._noted_bytes:
-            self.note()
+        self.applied, self._there = target.id, wanted
 
-    def note(self) -> None:
-        """Make everything durable, and note what is there. Raises OSError."""
-        dirty = [self._there.files[path] for path in self._dirty if self._is_there(path)]
-        make_durable(self._fs, self.path, dirty)
-        content = replace(self.applied, files=tuple(self._there.files.values())).encode()
-        write_file_atomically(self._fs, self._file(STATE_FILE), content)
-        remove_if_there(self._fs, self._file(TOUCHED_FILE))
-        self._dirty.clear()
-        self._noted_bytes, self._touched_bytes, self._written = len(content), 0, 0
+    def _found(self, wanted: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
+        """The files that are there, each with those of the parts wanted that it begins with."""
+        found: dict[str, FileEntry] = {}
+        for path in self._paths():
+            there, entry = self._fs.stat(self._file(path)), wanted.get(path, FileEntry(path, -1, 0, 0, ()))
+            if (there.size, there.mtime_ms) != (entry.size, entry.mtime_ms):
+                sound = count_sound(self._fs, self.path, SourceFile(path, there.size, 0, -1), entry)
+                entry = FileEntry(path, there.size, -1, -1, entry.parts[:sound])
+            found[path] = entry
+        return found
 
-    def touch_small_files(self) -> None:
-        """Have all files but those of segments be written anew by the next ``apply``. Raises OSError."""
-        self._touch({path: 0 for path in self._there.files if parse_segment_file_name(path.rpartition("/")[2]) is None})
+    def _paths(self) -> Iterator[str]:
+        for name in root_names(self._fs, self.path):
+            if self._fs.stat(self._file(name)).is_directory:
+                yield from (f"{name}/{file}" for file in self._fs.list_directory(self._file(name)))
+            elif name not in _OF_NO_STATE:
+                yield name
 
-    def _take_back(self) -> None:
-        """After a start: of each file counts what was there when the state was noted and was not touched since."""
-        touched = self._file(TOUCHED_FILE)
-        kept: dict[str, int] = {}
-        for line in read_file(self._fs, touched).splitlines(keepends=True) if self._fs.exists(touched) else []:
-            try:
-                found: dict[str, int] = json.loads(line)
-            except ValueError:
-                break  # torn: it was not synced, so nothing of it was touched
-            kept |= {path: min(size, kept.get(path, size)) for path, size in found.items()}
-            self._touched_bytes += len(line)
-        for path in [*self._there.files, *(kept.keys() - self._there.files)]:
-            entry = self._there.files.get(path, _nothing_of(path))
-            size = self._fs.stat(self._file(path)).size if self._is_there(path) else -1
-            if path in kept or size < entry.size:
-                self._there.files[path] = _cut(entry, min(size, kept.get(path, entry.size)))
-                self.applied = replace(self.applied, id="")
-        self._dirty.update(dict.fromkeys(kept))
-
-    def _touch(self, kept: Mapping[str, int]) -> None:
-        """Note that of these files no more than so many bytes stay as they are; durable when this returns."""
-        if not kept:
-            return
-        line = f"{json.dumps(kept)}\n".encode()
-        with self._fs.open(self._file(TOUCHED_FILE), create=True) as file:
-            write_all(file, [line], self._touched_bytes)
-            file.fdatasync()
-        if not self._touched_bytes:
-            self._fs.sync_directory(self.path)
-        self._touched_bytes += len(line)
-        self._dirty.update(dict.fromkeys(kept))
-        for path, size in kept.items():
-            self._there.files[path] = _cut(self._there.files.get(path, _nothing_of(path)), size)
-
-    def _remove(self, paths: Iterable[str]) -> None:
-        self._touch(dict.fromkeys(paths, 0))
-        left = {parent(path) for path in self._there.files.keys() - set(paths) if "/" in path}
-        for directory in {parent(path) for path in paths if "/" in path} - left:
-            if self._is_there(directory):
-                self._fs.remove_tree(self._file(directory))
+    def _remove(self, paths: Iterable[str], directories: Iterable[str]) -> None:
+        """Remove files, and all directories but these."""
+        for name in set(root_names(self._fs, self.path)).difference(directories):
+            if self._fs.stat(self._file(name)).is_directory:
+                self._fs.remove_tree(self._file(name))
+        changed = {self.path}
         for path in paths:
-            if self._is_there(path):
+            if self._fs.exists(self._file(path)):
                 self._fs.unlink(self._file(path))
-            del self._there.files[path]
+                changed.add(parent(self._file(path)))
+        for directory in sorted(changed):
+            self._fs.sync_directory(directory)
 
     def _write(
         self, files: list[FileEntry], first: Mapping[str, int], destination: Destination, done: BytesDone
     ) -> None:
         """Write files, each from its part number ``first`` on."""
-        kept = {file.path: _size_of(file.parts[: first[file.path]]) for file in files}
-        self._touch(kept)
         for directory in {parent(file.path) for file in files if "/" in file.path}:
-            if not self._is_there(directory):
+            if not self._fs.exists(self._file(directory)):
                 self._fs.make_directory(self._file(directory))
         for file in files:
             self._fs.open(self._file(file.path), create=True).close()
@@ -172,45 +124,20 @@ class StandbyDirectory:
         for file in files:
             with self._fs.open(self._file(file.path), writable=True) as opened:
                 opened.truncate(file.size)
-            self._there.files[file.path] = file
-            self._written += file.size - kept[file.path]
+        make_durable(self._fs, self.path, files)
 
-    def _is_there(self, path: str) -> bool:
-        return self._fs.exists(self._file(path))
+    def _slices(self, files: Iterable[FileEntry], first: Mapping[str, int]) -> Iterator[list[FileEntry]]:
+        """The files in lists, each but the last with ``slice_bytes`` to be written; ``first`` as for ``pieces_of``."""
+        some: list[FileEntry] = []
+        size = 0
+        for file in files:
+            some.append(file)
+            size += sum(part.size for part in file.parts[first[file.path] :])
+            if size >= self._slice_bytes:
+                yield some
+                some, size = [], 0
+        if some:
+            yield some
 
     def _file(self, path: str) -> str:
         return f"{self.path}/{path}"
-
-
-def _nothing_of(path: str) -> FileEntry:
-    return FileEntry(path, 0, 0, 0, ())
-
-
-def _size_of(parts: Iterable[Part]) -> int:
-    return sum(part.size for part in parts)
-
-
-def _cut(entry: FileEntry, size: int) -> FileEntry:
-    """The whole parts of a file within its first ``size`` bytes."""
-    if 0 < entry.size <= size:
-        return entry
-    parts: list[Part] = []
-    for part in entry.parts:
-        if _size_of(parts) + part.size > size:
-            break
-        parts.append(part)
-    return FileEntry(entry.path, _size_of(parts), 0, 0, tuple(parts))
-
-
-def _slices(files: Iterable[FileEntry], first: Mapping[str, int], least: int) -> Iterator[list[FileEntry]]:
-    """The files in lists, each but the last with ``least`` bytes to be written; ``first`` as for ``pieces_of``."""
-    some: list[FileEntry] = []
-    size = 0
-    for file in files:
-        some.append(file)
-        size += _size_of(file.parts[first[file.path] :])
-        if size >= least:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
