@@ -178,6 +178,7 @@ class CutMaker(Service):
 
     async def _make_durable(self, moment: Moment) -> None:
         """Return when the moment survives a power cut; what cannot is changed in it to what is on the disk."""
+        await self._scheduler.turn()  # that of the cut is long enough
         waiting = [
             place
             for place, partition in enumerate(moment.partitions)
