@@ -146,7 +146,7 @@ class Standby:
         self.status.newest = state.id
         if directory.applied != state.id:
             directory.apply(state.manifest(), store.destination, self._note)
-        self.status.applied, self.status.trouble = state.id, None
+        self.status.applied = state.id
         self._state = state
 
     def promote(self, tell: Tell, *, without_lease: bool) -> None:

@@ -3,14 +3,15 @@
 A role is a stage of the process. In the first one ``backup/promoting.py`` works in a thread, pages of HTTP tell its
 state, and no other port is open. The second one is ``serve``. The socket in the log directory is there in both.
 
-A line is sent to that socket, ``{"want": "status"}`` or ``{"want": "promote", "without_lease": false}``. Lines come
-back: ``{"said": ...}`` for each step, and last ``{"done": ...}`` or ``{"failed": ...}``, each with a sentence.
+A line is sent to that socket, ``{"want": "status"}`` or ``{"want": "promote", "without_lease": false}``, and one comes
+back: ``stage``, standby or serving; ``sentence``, how far it is; ``said``, a sentence for each step of the promotion
+that was asked for last; and ``refused``, why it follows on instead, or empty. Who has asked looks again until it ends.
 """
 
-import json
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final, Literal
 
+import msgspec
 import trio
 
 from seglog_broker.backup.destination import DestinationError
@@ -39,13 +40,18 @@ REQUEST_SECONDS: Final = 10.0
 """The longest time in which a line has to come, or is taken."""
 
 _LINE_BYTES_MAX: Final = 1024
-_LINES_MAX: Final = 100
-"""Steps of a promotion that wait for one who does not read; further ones are left out."""
+_SAID_MAX: Final = 100
+"""Sentences that are told; further ones, of a place that comes and goes, are in the log."""
 
 Serve = Callable[[Callable[[], object]], Awaitable[None]]
 """Serves, and calls what it is given when it is ready."""
 
 log = get_logger()
+
+
+class _Request(msgspec.Struct):
+    want: Literal["status", "promote"]
+    without_lease: bool = False
 
 
 async def stand_by(config: BrokerConfig, fs: FileSystem, manager: ServiceManager, serve: Serve) -> None:
@@ -85,8 +91,8 @@ class StandbyStage:
         """None where no promotion is asked for."""
         self._asked = trio.Event()
         self._is_serving = False
-        self._watching: set[trio.MemorySendChannel[dict[str, str]]] = set()
-        self._told: str | None = ""  # of what holds it up; at first nothing is known
+        self._said: list[str] = []
+        self._refused = ""
 
     # --- Following
 
@@ -102,11 +108,10 @@ class StandbyStage:
             except NotPromotedError as error:
                 self._without_lease = None
                 log.warning("promotion_refused", reason=str(error))
-                self._tell({"failed": str(error)})
+                self._refused = str(error)
                 continue
             except (BackupError, DestinationError, OSError) as error:
                 trouble = why(error) if isinstance(error, OSError) else str(error)
-                self._tell({"said": f"it goes on when it can: {trouble}"})
             self._note(trouble)
             with trio.move_on_after(max(LOOK_SECONDS_MIN, self._config.seglog_backup_lag_ms / 2000)):
                 await self._asked.wait()
@@ -124,19 +129,28 @@ class StandbyStage:
         return True
 
     def _note(self, trouble: str | None) -> None:
-        self.standby.status.trouble = trouble
-        if trouble != self._told:
-            self._told = trouble
+        if trouble != self.standby.status.trouble:
+            self.standby.status.trouble = trouble
             if trouble is None:
                 log.info("standby_follows", place=self._place)
             else:
                 log.warning("standby_held_up", place=self._place, reason=trouble)
+                self._tell(f"it goes on when it can: {trouble}")
         self._manager.status(self._sentence())
+
+    def _say(self, sentence: str) -> None:
+        log.info("promotion_step", done=sentence)
+        self._manager.status(f"Being promoted: {sentence}")
+        self._tell(sentence)
+
+    def _tell(self, sentence: str) -> None:
+        if len(self._said) < _SAID_MAX:
+            self._said.append(sentence)
 
     def _sentence(self) -> str:
         status = self.standby.status
         if self._is_serving:
-            return f"{self._config.log_dir} serves already"
+            return f"{self._config.log_dir} serves"
         has = f"has the state of {moment_text(status.applied)}" if status.applied else "has no state yet"
         behind = f", {status.lag_ms / 1000:.1f} s behind the newest one there" if status.lag_ms else ""
         held = f"; held up: {status.trouble}" if status.trouble else ""
@@ -147,7 +161,6 @@ class StandbyStage:
     def note_serving(self) -> None:
         """It serves: whoever has asked for that is told."""
         self._is_serving = True
-        self._tell({"done": f"{self._config.log_dir} serves"})
 
     async def run_socket(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the socket until cancelled."""
@@ -167,44 +180,27 @@ class StandbyStage:
         async with stream:
             try:
                 with trio.fail_after(REQUEST_SECONDS):
-                    request = await _request(stream)
-                if request.get("want") == "promote":
-                    await self._promote(stream, without_lease=request.get("without_lease") is True)
-                else:
-                    await _send(stream, {"done": self._sentence()})
-            except (trio.BrokenResourceError, trio.TooSlowError, ValueError):
+                    request = msgspec.json.decode(await _line(stream), type=_Request)
+                    if request.want == "promote" and not self._is_serving:
+                        self._begin(request)
+                    await stream.send_all(msgspec.json.encode(self._state()) + b"\n")
+            except (trio.BrokenResourceError, trio.TooSlowError, msgspec.MsgspecError):
                 return  # it has ended, or is no client of ours
 
-    async def _promote(self, stream: trio.SocketStream, *, without_lease: bool) -> None:
-        if self._is_serving:
-            await _send(stream, {"done": self._sentence()})
-            return
-        sending, receiving = trio.open_memory_channel[dict[str, str]](_LINES_MAX)
-        self._watching.add(sending)
-        try:
-            if self._without_lease is None:
-                log.info("promotion_begun", without_lease=without_lease)
-            self._without_lease = without_lease
-            self._asked.set()
-            async for line in receiving:
-                await _send(stream, line)
-                if "said" not in line:
-                    return
-        finally:
-            self._watching.discard(sending)
+    def _begin(self, request: _Request) -> None:
+        if self._without_lease is None:
+            log.info("promotion_begun", without_lease=request.without_lease)
+            self._said, self._refused = [], ""
+        self._without_lease = request.without_lease
+        self._asked.set()
 
-    def _say(self, sentence: str) -> None:
-        log.info("promotion_step", done=sentence)
-        self._manager.status(f"Being promoted: {sentence}")
-        self._tell({"said": sentence})
-
-    def _tell(self, line: dict[str, str]) -> None:
-        for watching in self._watching:
-            try:
-                watching.send_nowait(line)
-            except trio.WouldBlock:
-                if "said" not in line:
-                    watching.close()  # it ends without the last line, and its client says so
+    def _state(self) -> dict[str, str | list[str]]:
+        return {
+            "stage": "serving" if self._is_serving else "standby",
+            "sentence": self._sentence(),
+            "said": self._said,
+            "refused": self._refused,
+        }
 
     # --- Pages
 
@@ -224,20 +220,9 @@ class StandbyStage:
         )
 
 
-async def _request(stream: trio.SocketStream) -> dict[str, Any]:
-    """The line that a client sends. Raises ValueError."""
+async def _line(stream: trio.SocketStream) -> bytes:
+    """The line that a client sends, or as much as may come."""
     line = b""
-    while not line.endswith(b"\n"):
-        data = await stream.receive_some(_LINE_BYTES_MAX)
+    while not line.endswith(b"\n") and len(line) < _LINE_BYTES_MAX and (data := await stream.receive_some()):
         line += data
-        if not data or len(line) > _LINE_BYTES_MAX:
-            raise ValueError("no line")
-    found = json.loads(line)
-    if not isinstance(found, dict):
-        raise ValueError("no object")  # noqa: TRY004 - it is what was sent that is wrong
-    return found
-
-
-async def _send(stream: trio.SocketStream, line: dict[str, str]) -> None:
-    with trio.fail_after(REQUEST_SECONDS):
-        await stream.send_all(json.dumps(line).encode() + b"\n")
+    return line

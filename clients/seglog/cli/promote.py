@@ -3,10 +3,10 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
+import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,34 +21,46 @@ if TYPE_CHECKING:
 
 SOCKET: Final = "seglog-standby.sock"
 
+LOOK_SECONDS: Final = 0.2
+"""Between two looks at how far a promotion is."""
+
 
 def run(options: Options) -> int:
     """Have it promoted, or show its state; the exit code tells whether it serves."""
-    want = {"want": "status" if options.status else "promote", "without_lease": options.without_lease}
-    try:
-        for line in _asked(options.directory, want):
-            if "done" in line:
-                return answer(options, line, line["done"])
-            if "failed" in line:
-                warn(line["failed"])
-                return FAILED
-            if not options.json:
-                print_line(line.get("said", ""))
-    except OSError as error:
-        warn(
-            f"no standby answers at {Path(options.directory) / SOCKET} ({error.strerror}): seglogd --standby makes it, "
-            "for its own user and root"
-        )
-        return NOT_REACHABLE
-    warn("the standby ended the connection before it served: its log says why; started again it goes on")
-    return FAILED
+    want = "status" if options.status else "promote"
+    shown: int | None = None
+    while True:
+        try:
+            state = _asked(options.directory, {"want": want, "without_lease": options.without_lease})
+        except (OSError, ValueError) as error:
+            return _unanswered(options.directory, error, has_begun=shown is not None)
+        if not options.json:
+            for sentence in state["said"][shown or 0 :] if not options.status else ():
+                print_line(sentence)
+        if options.status or state["stage"] == "serving":
+            return answer(options, state, state["sentence"])
+        if state["refused"]:
+            warn(state["refused"])
+            return FAILED
+        want, shown = "status", len(state["said"])
+        time.sleep(LOOK_SECONDS)
 
 
-def _asked(directory: str, want: dict[str, str | bool]) -> Iterator[dict[str, str]]:
-    """The lines that are answered. Raises OSError."""
+def _unanswered(directory: str, error: Exception, *, has_begun: bool) -> int:
+    if has_begun:
+        warn("the standby ended before it served: its log says why; started again it goes on")
+        return FAILED
+    where = f"{Path(directory) / SOCKET} ({getattr(error, 'strerror', error)})"
+    warn(f"no standby answers at {where}: seglogd --standby makes it, for its own user and root")
+    return NOT_REACHABLE
+
+
+def _asked(directory: str, want: dict[str, str | bool]) -> dict[str, Any]:
+    """The state that is answered. Raises OSError, ValueError where it is cut off."""
     with closing(_connected(directory)) as connection, connection.makefile("rb") as lines:
         connection.sendall(json.dumps(want).encode() + b"\n")
-        yield from map(json.loads, lines)
+        state: dict[str, Any] = json.loads(lines.readline())
+        return state
 
 
 def _connected(directory: str) -> "socket.socket":

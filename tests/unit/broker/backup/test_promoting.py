@@ -28,7 +28,7 @@ def test_a_standby_follows_each_point_also_after_a_start_and_tells_how_far_it_is
             point = machines.publish(2)
             standby.follow()
             assert standby.status.applied == standby.status.newest == point.id
-            assert (standby.status.lag_ms, standby.status.trouble) == (0, None)
+            assert standby.status.lag_ms == 0
         assert standby.status.received > 0
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -46,14 +47,20 @@ class Process:
         ready()
         await trio.sleep_forever()
 
-    async def asked(self, **request: object) -> list[dict[str, str]]:
-        """The lines that its socket answers."""
+    async def asked(self, **request: object) -> dict[str, Any]:
+        """The state that its socket answers; after a promotion the one at the end of that."""
         path = f"{self.config.log_dir}/{filenames.STANDBY_SOCKET}"
         while not self.machines.fs.exists(path):
             await trio.lowlevel.checkpoint()
         async with trio.SocketStream(trio.socket.from_stdlib_socket(unix_sockets.connect(path))) as stream:
             await stream.send_all(json.dumps(request).encode() + b"\n")
-            return [json.loads(line) for line in (b"".join([piece async for piece in stream])).splitlines()]
+            state: dict[str, Any] = json.loads(b"".join([piece async for piece in stream]))
+        if request["want"] == "status" or state["stage"] == "serving" or state["refused"]:
+            return state
+        while not (state["stage"] == "serving" or state["refused"]):
+            await trio.lowlevel.checkpoint()
+            state = await self.asked(want="status")
+        return state
 
     async def page(self, request: str) -> str:
         stream = await trio.open_tcp_stream("127.0.0.1", self.port)
@@ -67,10 +74,10 @@ async def test_it_shows_its_state_serves_when_it_is_promoted_and_answers_afterwa
     with capture_logs() as logged:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(process.run)
-            [refused] = await process.asked(want="promote")
-            assert "--without-lease" in refused["failed"]
-            [status] = await process.asked(want="status")
-            assert "has the state of 2023-11-14 22:13:20.000 UTC" in status["done"]
+            assert "--without-lease" in (await process.asked(want="promote"))["refused"]
+            status = await process.asked(want="status")
+            assert "has the state of 2023-11-14 22:13:20.000 UTC" in status["sentence"]
+            assert status["stage"] == "standby"
             assert (await process.page("GET /livez HTTP/1.1")).startswith("HTTP/1.1 200 OK")
             ready = await process.page("GET /readyz HTTP/1.1")
             assert ready.startswith("HTTP/1.1 503 ")
@@ -79,13 +86,13 @@ async def test_it_shows_its_state_serves_when_it_is_promoted_and_answers_afterwa
             assert (await process.page("HEAD /metrics HTTP/1.1")).endswith("\r\n\r\n")
             for request, code in (("GET /x HTTP/1.1", 404), ("POST / HTTP/1.1", 405), ("\0\0\0\1", 400)):
                 assert (await process.page(request)).startswith(f"HTTP/1.1 {code} ")
-            *said, done = await process.asked(want="promote", without_lease=True)
-            assert "what was acknowledged after it is not here" in said[0]["said"]
-            assert done == {"done": f"{process.config.log_dir} serves"}
+            done = await process.asked(want="promote", without_lease=True)
+            assert "what was acknowledged after it is not here" in done["said"][0]
+            assert (done["stage"], done["refused"]) == ("serving", "")
             assert process.is_serving
             with pytest.raises(OSError):
                 await process.page("GET /livez HTTP/1.1")  # the port is the broker's
-            assert await process.asked(want="promote") == [{"done": f"{process.config.log_dir} serves already"}]
+            assert await process.asked(want="promote") == done
             process.scope.cancel()
     assert not process.machines.fs.exists(f"{process.config.log_dir}/{filenames.STANDBY_SOCKET}")
     assert [line["event"] for line in logged if line["event"].startswith("promotion_re")] == ["promotion_refused"]
@@ -109,15 +116,14 @@ async def test_a_place_that_is_away_is_waited_for_also_amid_a_promotion(tmp_path
             async def come_back() -> None:
                 while not any(line["event"] == "standby_held_up" for line in logged):
                     await trio.lowlevel.checkpoint()
-                [status] = await process.asked(want="status")
-                assert "has no state yet" in status["done"]
-                assert "held up: " in status["done"]
+                status = await process.asked(want="status")
+                assert "has no state yet" in status["sentence"]
+                assert "held up: " in status["sentence"]
                 process.machines.fs.rename(away, process.machines.place)
 
             nursery.start_soon(come_back)
-            lines = await process.asked(want="promote", without_lease=True)
-            assert "it goes on when it can" in lines[0]["said"]
-            assert "done" in lines[-1]
+            done = await process.asked(want="promote", without_lease=True)
+            assert done["stage"] == "serving"
             process.scope.cancel()
 
 
