@@ -430,6 +430,7 @@ class Broker:
             offline=len(offline),
             read_only_until_room=len(self.views) or None,
             backup=None if self.backup is None else self.backup.status(),
+            awaited=self.partitions.awaited.progress(),
         )
 
     def answer_now(self, request: messages.Request) -> messages.Message | None:

@@ -48,12 +48,13 @@ class Taken(NamedTuple):
 NOTHING: Final = Taken()
 
 
-State = tuple[int, int, int]
+State = tuple[int, int, int, int]
 
 
 def state_of(machine: SharePartition, partition: Partition) -> State:
-    """The ends of its log, and a count of wakes: it changes whenever a request may find something."""
-    return partition.log.log_end_offset, partition.log.last_stable_offset, machine.wakes
+    """The ends of its log, segments still to come, a count of wakes: other ones when a request may find something."""
+    log = partition.log
+    return log.log_end_offset, log.last_stable_offset, len(log.segments.awaited), machine.wakes
 
 
 class Seen(NamedTuple):

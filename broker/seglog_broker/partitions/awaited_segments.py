@@ -36,6 +36,7 @@ class AwaitedSegments:
         self.asked: dict[Fetched, None] = {}
         """Those that requests have met, the first one first."""
         self.asked_max = ASKED_MAX
+        self._counted = 0, 0  # segments, and their bytes
         self._under_way: set[Fetched] = set()
         self._changed = trio.Event()
         self.trouble: str | None = None
@@ -51,8 +52,15 @@ class AwaitedSegments:
 
     @property
     def bytes_left(self) -> int:
-        """Bytes that are still to come. A file's size is asked once, so that it costs little."""
-        return sum([partition.log.segments.awaited_size for partition in self._partitions])
+        """Bytes that are still to come; added up when their number has changed, because every hello asks."""
+        count = len(self)
+        if count != self._counted[0]:
+            self._counted = count, sum([partition.log.segments.awaited_size for partition in self._partitions])
+        return self._counted[1]
+
+    def progress(self) -> dict[str, int] | None:
+        """The value of ``HelloReply.awaited``."""
+        return {"segments": len(self), "bytes": self.bytes_left} if len(self) else None
 
     def note_served(self, partition: Partition) -> None:
         """A partition has come into service."""

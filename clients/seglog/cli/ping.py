@@ -59,6 +59,9 @@ def _print(broker: "HelloReply", server: str) -> None:
         recovery = f"{left} of them still recovering ({done / 1e6:,.0f} of {size / 1e6:,.0f} MB read), "
     if broker.read_only_until_room:
         recovery += f"{broker.read_only_until_room} of them read-only until there is room on the disk, "
+    if broker.awaited:
+        still = broker.awaited.get("bytes", 0) / 1e6
+        recovery += f"{count_of(broker.awaited.get('segments', 0), 'segment')} ({still:,.0f} MB) still in a backup, "
     problems = count_of(len(broker.problems), "problem") if broker.problems else "no problems"
     if not (broker.problems or broker.log_dir):  # both are kept from this account: problems name topics
         problems = "problems are shown to who may DESCRIBE the cluster"

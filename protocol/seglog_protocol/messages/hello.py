@@ -58,6 +58,7 @@ class HelloReply(Message):
     counts the partitions still in recovery after an unclean shutdown; ``read_bytes`` of ``bytes`` have been read,
     including partitions already recovered. None when there is no recovery. The client has authenticated as
     ``principal``; None where nobody has to. ``backup`` is None where there is no continuous one.
+    ``awaited`` are the segments, and their bytes, that are still fetched from the backup that it was started from.
     """
 
     protocol: str
@@ -76,6 +77,7 @@ class HelloReply(Message):
     principal: str | None = None
     problem_kinds: list[str] | None = None
     backup: BackupStatus | None = None
+    awaited: dict[str, Int64] | None = None
 
 
 class MetricsRequest(Request):

@@ -31,7 +31,9 @@ class Log:
         self.tasks = tasks
         self.partitions = [
             SimpleNamespace(
-                log=SimpleNamespace(log_end_offset=0, last_stable_offset=0), waiters=set[Waiter](), is_deleted=False
+                log=SimpleNamespace(log_end_offset=0, last_stable_offset=0, segments=SimpleNamespace(awaited={})),
+                waiters=set[Waiter](),
+                is_deleted=False,
             )
             for _ in KEYS
         ]

@@ -520,6 +520,16 @@ def test_a_read_only_broker_is_ready_with_problems(typed: Typed, broker: FakeBro
     assert json.loads(typed("ping", "--json")[1])["read_only_until_room"] == 2
 
 
+def test_a_broker_that_still_fetches_segments_is_well(typed: Typed, broker: FakeBroker) -> None:
+    pinged(
+        broker,
+        HelloReply("seglog", "fake/1", {}, {}, partitions=2, log_dir="/d", awaited={"segments": 3, "bytes": 4_200_000}),
+    )
+    code, out, _ = typed("ping")
+    assert code == typed("ping", "--ready")[0] == 0
+    assert out.splitlines()[0].endswith("2 partitions, 3 segments (4 MB) still in a backup, no problems")
+
+
 def test_a_broker_that_lets_nobody_in_is_alive_and_one_that_is_away_is_not(typed: Typed, broker: FakeBroker) -> None:
     pinged(broker, BrokerStoppingError("the broker is stopping; connect again"))
     code, out, _ = typed("--connect-timeout", "0.5", "ping", "--live")

@@ -13,6 +13,7 @@ from seglog_broker.config.kafka_configs import Alteration, Operation, ResourceTy
 from seglog_broker.coordinators.groups.share import MEMBER_ID_CHARACTERS_MAX
 from seglog_broker.coordinators.share.records import PartitionKey
 from seglog_broker.listeners.kafka.templates import Repeated
+from seglog_broker.partitions.awaited_segments import Fetched
 from seglog_broker.storage.producers.producer_state import TransactionEnd
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.kafka import (
@@ -118,6 +119,21 @@ async def shared(count: int = 4, *flags: str) -> AsyncIterator[tuple[KafkaServed
 
         yield served, member
         tasks.cancel_scope.cancel()
+
+
+async def test_a_fetch_waits_for_an_awaited_segment_or_is_told_to_try_again() -> None:
+    async with shared(2) as (served, member):
+        one, partition = await member("one"), served.broker.partitions["plain", 0]
+        partition.log.active.tail.forget()
+        partition.log.active.log.is_awaited = True
+        partition.log.segments.awaited[0] = None
+        assert (await one.fetch([0], max_wait_ms=0))[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        awaited = served.broker.partitions.awaited
+        assert list(awaited.asked) == [(partition, 0)]
+        await one.send([0], max_wait_ms=60_000)
+        await wait_all_tasks_blocked()
+        awaited.end(Fetched(partition, 0), has_arrived=True)
+        assert acquired((await one.receive())[0]) == [(0, 3, 1)]
 
 
 async def test_fetches_that_repeat_but_for_epoch_and_offsets_are_not_read_by_the_codec_and_are_served_alike() -> None:
