@@ -4,6 +4,8 @@ Until it is finished (``restoring.finish``) ``seglog-format`` says so, and every
 
 A file gets its time of change only when all of its bytes are on the disk. So after a start, whatever came before it, a
 file of the size and time that are wanted is whole; of any other one the checksums of its parts say what is there.
+Compaction may leave a segment its time and its size, but not the ``.checksum`` beside it, by whose own bytes that is
+known: it is written after the ``.log``, of which what does not stay is cut off before.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,13 +16,13 @@ from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.points import count_common
 from seglog_broker.backup.restoring import ROOM_BYTES, make_durable, pieces_of, write_pieces
 from seglog_broker.backup.source import SourceFile
-from seglog_broker.backup.store import BackupError, FileEntry, Manifest
+from seglog_broker.backup.store import BackupError, FileEntry, Manifest, Part
 from seglog_broker.backup.uploading import count_sound
 from seglog_broker.storage.directory.identity import begin_following, is_followed, root_names
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, parent
 from seglog_protocol.errors import LogDirectoryError
-from seglog_protocol.segment_files import TEMPORARY_SUFFIX
+from seglog_protocol.segment_files import CHECKSUM_SUFFIX, LOG_SUFFIX, TEMPORARY_SUFFIX
 
 PLAN_FILE: Final = "seglog-promote.json"
 """A promotion that has begun, see ``promoting.py``."""
@@ -75,7 +77,8 @@ class StandbyDirectory:
             )
         self._remove(there.keys() - wanted.keys(), {parent(path) for path in wanted})
         first = {path: count_common(there.get(path), file) for path, file in wanted.items() if there.get(path) != file}
-        for some in self._slices([wanted[path] for path in first], first):
+        in_order = sorted(first, key=lambda path: path.endswith(CHECKSUM_SUFFIX))
+        for some in self._slices([wanted[path] for path in in_order], first):
             self._write(some, first, destination, done)
         self.applied, self._there = target.id, wanted
 
@@ -84,11 +87,21 @@ class StandbyDirectory:
         found: dict[str, FileEntry] = {}
         for path in self._paths():
             there, entry = self._fs.stat(self._file(path)), wanted.get(path, FileEntry(path, -1, 0, 0, ()))
-            if (there.size, there.mtime_ms) != (entry.size, entry.mtime_ms):
-                sound = count_sound(self._fs, self.path, SourceFile(path, there.size, 0, -1), entry)
-                entry = FileEntry(path, there.size, -1, -1, entry.parts[:sound])
+            told_by = path.removesuffix(LOG_SUFFIX) + CHECKSUM_SUFFIX if path.endswith(LOG_SUFFIX) else path
+            is_told = told_by in wanted and told_by.endswith(CHECKSUM_SUFFIX)
+            if (there.size, there.mtime_ms) != (entry.size, entry.mtime_ms) or (
+                is_told and self._sound_parts(wanted[told_by]) != wanted[told_by].parts
+            ):
+                entry = FileEntry(path, there.size, -1, -1, self._sound_parts(entry))
             found[path] = entry
         return found
+
+    def _sound_parts(self, entry: FileEntry) -> tuple[Part, ...]:
+        """Those of the parts that the file begins with, by their checksums; none where it is not there."""
+        if not self._fs.exists(self._file(entry.path)):
+            return ()
+        file = SourceFile(entry.path, self._fs.stat(self._file(entry.path)).size, 0, -1)
+        return entry.parts[: count_sound(self._fs, self.path, file, entry)]
 
     def _paths(self) -> Iterator[str]:
         for name in root_names(self._fs, self.path):
@@ -118,7 +131,8 @@ class StandbyDirectory:
             if not self._fs.exists(self._file(directory)):
                 self._fs.make_directory(self._file(directory))
         for file in files:
-            self._fs.open(self._file(file.path), create=True).close()
+            with self._fs.open(self._file(file.path), create=True) as opened:
+                opened.truncate(sum(part.size for part in file.parts[: first[file.path]]))
         for name, pieces in pieces_of(files, first).items():
             write_pieces(self._fs, destination, name, pieces, self.path, done)
         for file in files:

@@ -3,6 +3,7 @@
 import errno
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -138,6 +139,32 @@ def test_any_state_follows_any_other_with_starts_and_errors_between() -> None:
             standby = StandbyDirectory(disk.fs, DATA)
         standby.apply(target, disk.place)
         assert has(disk.fs, files)
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2, None])
+def test_a_compacted_segment_of_the_same_size_and_time_is_known_by_its_checksum_file(failing: int | None) -> None:
+    disk = Disk()
+    names = [LOG, LOG.replace(".log", ".checksum")]
+    first, then = ({name: (b"%d%d" % (state, number),) for number, name in enumerate(names)} for state in (1, 2))
+    old, new = disk.state(first), disk.state(then)
+    new = replace(new, files=tuple(entry._replace(mtime_ms=old.files[0].mtime_ms) for entry in new.files))
+    StandbyDirectory(disk.fs, DATA).apply(old, disk.place)
+    done: list[int] = []
+
+    def stop(size: int) -> None:
+        done.append(size)
+        if len(done) == failing:
+            raise DestinationError("killed")
+
+    if failing:
+        with pytest.raises(DestinationError):
+            StandbyDirectory(disk.fs, DATA, slice_bytes=1).apply(new, disk.place, stop)
+    elif failing is None:
+        disk.fs.inject(Fault("pwritev", lambda path: path.endswith(".log"), errno.EIO))
+        with pytest.raises(OSError):
+            StandbyDirectory(disk.fs, DATA).apply(new, disk.place)
+    StandbyDirectory(disk.fs, DATA).apply(new, disk.place)
+    assert has(disk.fs, then)
 
 
 def test_a_large_copy_is_noted_on_the_way_and_gone_on_with() -> None:
