@@ -403,12 +403,17 @@ def check_broker_config(config: BrokerConfig) -> None:
 
 
 def _check_backup(config: BrokerConfig) -> None:
-    """Refuse a place for backups that would be lost together with the log directory."""
-    place, log_dir = config.seglog_backup_to, Path(config.log_dir)
-    if place and "://" not in place and Path(place).resolve().is_relative_to(log_dir.resolve()):
+    """Refuse a place for backups that would be lost together with the log directory, or that has it among its files."""
+    place, log_dir = config.seglog_backup_to, Path(config.log_dir).resolve()
+    if not place or "://" in place:
+        return
+    resolved = Path(place).resolve()
+    is_inside = resolved.is_relative_to(log_dir)
+    if is_inside or log_dir.is_relative_to(resolved):
+        why = "it lies in the log directory," if is_inside else "in it lies the log directory,"
         raise InvalidConfigError(
-            f"seglog.backup.to = {place} cannot be used: it lies in the log directory, {log_dir}, and would be lost "
-            "with it. Name a directory of another disk, or an address such as s3://BUCKET/PATH.",
+            f"seglog.backup.to = {place} cannot be used: {why} {config.log_dir}, and would be lost with it. Name a "
+            "directory of another disk, or an address such as s3://BUCKET/PATH.",
             key="seglog.backup.to",
         )
 
