@@ -17,7 +17,7 @@ from typing import Final
 from seglog_broker.backup.agent_messages import Changes, Cut, PartitionCut, Published
 from seglog_broker.backup.destination import Destination, DestinationError
 from seglog_broker.backup.parts import count_kept, grouped
-from seglog_broker.backup.points import FileChange, Point, PointWriter, count_common
+from seglog_broker.backup.points import FileChange, LostFilesError, Point, PointWriter, count_common
 from seglog_broker.backup.source import SourceFile
 from seglog_broker.backup.store import FILES, BackupError, FileEntry, LogEntry
 from seglog_broker.backup.uploading import Piece, ReadContent, count_sound, upload
@@ -125,12 +125,17 @@ class Follower:
         self._settle()
 
     def tidy(self) -> None:
-        """Remove some of what no moment that is kept needs. ``untidy`` is why that failed the last time, or None."""
+        """Remove some of what no moment that is kept needs. ``untidy`` is why that failed the last time, or None.
+
+        Raises LostFilesError: begin anew, with another writer.
+        """
         try:
             for _ in range(min(REMOVED_A_ROUND, len(self._orphans))):
                 self._destination.delete(self._orphans.pop())
             for _ in islice(self._removing, REMOVED_A_ROUND):
                 self.untidy = None
+        except LostFilesError:
+            raise
         except (BackupError, DestinationError) as error:
             self._removing = iter(())  # until the next base
             self.untidy = f"what is not needed any more could not be removed: {error}"
@@ -247,6 +252,9 @@ class Follower:
         before = self._entry(path)
         parts = () if before is None else before.parts
         if before is not None:
+            if not is_checked and found.inode != before.inode:  # rolled and replaced since the cut
+                self.lacking = self.lacking or path
+                return
             is_same = bool(found.inode) and found.inode == before.inode
             is_known = is_same and (before.size, before.mtime_ms) == (file.size, file.mtime_ms)
             if not is_known and (is_checked or not is_same or before.size > file.size):

@@ -11,6 +11,7 @@ from seglog_broker.backup.agent_messages import Published, Trouble
 from seglog_broker.backup.destination import DestinationError
 from seglog_broker.backup.encrypted_destination import KeyFileError
 from seglog_broker.backup.following import Follower
+from seglog_broker.backup.points import LostFilesError
 from seglog_broker.backup.store import BackupError, OtherOwnerError
 from seglog_broker.storage.io.os_errors import why
 
@@ -54,6 +55,9 @@ class KeepingUp:
         except OtherOwnerError as error:
             self._tell(Trouble(str(error), is_final=True))
             return None
+        except LostFilesError as error:
+            self._follower = None
+            return self._pause(str(error))
         except (BackupError, DestinationError, KeyFileError) as error:
             return self._pause(str(error).replace(", and run the same command again", ""))
         except OSError as error:

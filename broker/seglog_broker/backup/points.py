@@ -439,9 +439,16 @@ class PointWriter:
     def collect(self, now_ms: int, keep_ms: int) -> Iterator[None]:
         """Remove what no moment since ``now_ms - keep_ms`` needs, or has ever needed, one object for each item.
 
-        There may be thousands, with points to be published meanwhile. Raises BackupError, DestinationError.
+        There may be thousands, with points to be published meanwhile. Raises BackupError, LostFilesError among them,
+        DestinationError.
         """
         self._check_owner()
+        lost = self._lost()
+        if lost:
+            raise LostFilesError(
+                f"somebody has removed {min(lost)} from {self.destination.place}, and {len(lost) - 1:,} more that the "
+                "newest state needs: what was in them is put again"
+            )
         bases = self._store.bases()
         if ms_of(bases[-1]) - now_ms > AHEAD_MS_MAX:
             raise BackupError(
@@ -487,9 +494,20 @@ class PointWriter:
                 self.begun, self._last = {entry.path: entry for entry in files}, newest
         return name
 
+    def _lost(self) -> set[str]:
+        """Names of objects that the next state is made of, and that are not there."""
+        entries = (*self.state.files.values(), *self.begun.values())
+        return {part.name for entry in entries for part in entry.parts} - {
+            file.name for file in self.destination.names(FILES)
+        }
+
     def _remove_orphans(self) -> None:
-        """Remove files that were put for a point that never came, and are not noted for the next one."""
+        """Remove what was put for a point that never came, and is not noted; forget files that have lost objects."""
         names = {self._read_begun()}
+        lost = self._lost()
+        for files in (self.state.files, self.begun):
+            for entry in [entry for entry in files.values() if not lost.isdisjoint(part.name for part in entry.parts)]:
+                del files[entry.path]  # the next point, which is a base, has it anew
         names.update(part.name for entry in (*self.state.files.values(), *self.begun.values()) for part in entry.parts)
         for _ in self._remove_files(names, lambda time: time > time_of(self.state.id)):
             pass
@@ -503,3 +521,7 @@ class PointWriter:
 
 class TakenOverError(OtherOwnerError):
     """The place belongs to another log directory now."""
+
+
+class LostFilesError(BackupError):
+    """Objects of the place are not there any more; the next writer has what was in them put again."""

@@ -279,6 +279,22 @@ def test_a_segment_replaced_after_the_cut_is_not_published() -> None:
     assert broker.destination.sent - sent < 50_000  # what was put before is there
 
 
+def test_an_active_segment_that_was_rolled_and_compacted_after_the_cut_is_not_published() -> None:
+    broker = started(3)
+    broker.append(3)
+    size = broker.log().segments.active.size
+
+    def roll_and_compact() -> None:
+        broker.replaced = {("t", 0)}
+        broker.fs.unlink(f"/data/t-0/{LOG}")
+        broker.fs.load({f"/data/t-0/{LOG}": b"c" * (size + 1)})
+
+    broker.after_cut = roll_and_compact
+    known = broker.newest().id
+    assert broker.follower.run_round() is None
+    assert broker.newest().id == known
+
+
 def test_a_file_that_is_replaced_while_it_is_read_is_not_taken() -> None:
     broker = Broker()
     broker.append(100)
@@ -533,6 +549,20 @@ def test_a_place_that_cannot_be_read_yet_is_opened_again() -> None:
     rounds.error = None
     assert rounds.rounds.step() == 5.0
     assert rounds.troubles == ["a base is damaged", None]
+
+
+def test_what_somebody_has_removed_from_the_place_is_told_and_put_again() -> None:
+    broker = started(100)
+    broker.destination.delete(broker.newest().files[f"t-0/{LOG}"].parts[0].name)
+    broker.append()
+    rounds = Rounds(broker)
+    broker.begin()  # as the process that has put it, for which it is there
+    broker.writer.state.files.update(PointStore(broker.destination).at().files)
+    assert rounds.rounds.step() == 1.0
+    broker.begin()
+    assert rounds.rounds.step() == 5.0
+    assert [reason and "somebody has removed files/" in reason for reason in rounds.troubles] == [True, None]
+    assert broker.logs_of(broker.newest()) == broker.expected
 
 
 def test_a_place_that_was_taken_over_ends_the_backup() -> None:

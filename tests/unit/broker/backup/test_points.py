@@ -13,6 +13,7 @@ from seglog_broker.backup.points import (
     BASE_MS,
     POINTS_BYTES_MIN,
     FileChange,
+    LostFilesError,
     Point,
     PointStore,
     PointWriter,
@@ -456,6 +457,21 @@ def test_files_of_a_point_that_never_came_are_removed_by_the_next_writer() -> No
     place.begin()
     assert {file.name for file in place.destination.names(FILES)} == set(place.store.at().manifest().names)
     place.check(before)
+
+
+def test_what_somebody_has_removed_from_a_place_is_told_at_a_base_and_forgotten_by_the_next_writer() -> None:
+    place = Place()
+    place.grow()
+    place.grow("t-0/1.log")
+    [part] = place.writer.state.files["t-0/0.log"].parts
+    place.destination.delete(part.name)
+    with pytest.raises(LostFilesError, match=part.name):
+        list(place.writer.collect(place.now, DAY_MS))
+    place.begin()
+    assert [*place.writer.state.files] == ["t-0/1.log"]
+    moment = place.grow()
+    list(place.writer.collect(place.now, DAY_MS))
+    place.check({moment: place.known[moment]})
 
 
 # --- Crashes ----------------------------------------------------------------------------------------------------------
