@@ -165,9 +165,12 @@ class CutMaker(Service):
         return tuple(segments.bases[:count])
 
     def replaced_since(self, number: int) -> tuple[tuple[str, int], ...]:
-        """Topic and number of partitions whose files were replaced, or that are new, since cut ``number``."""
+        """Topic and number of partitions whose files were replaced, or that are new, since the last cut, ``number``.
+
+        Those that are gone are among them: another topic of the name may be in the making.
+        """
         found = cast("list[Partition]", self._feed.replaced_since(number))
-        return tuple((partition.topic, partition.number) for partition in found)
+        return *((partition.topic, partition.number) for partition in found), *self._feed.gone
 
     async def _wait_for_recoveries(self) -> None:
         """Return when every partition is recovered that can be: the others wait for room on the disk."""

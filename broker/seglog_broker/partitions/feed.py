@@ -74,6 +74,7 @@ class Feed:
             return
         self.changed.pop(partition, None)
         self._replaced.pop(partition, None)
-        self.gone[key] = None
-        if len(self.gone) > GONE_MAX:
-            self.gone, self.has_lost = {}, True
+        if len(self.gone) < GONE_MAX:
+            self.gone[key] = None
+        else:
+            self.has_lost = True

@@ -5,10 +5,9 @@ is started again, after a pause that grows; it then gets everything anew, and fi
 """
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from subprocess import PIPE
 from typing import IO, Final
 
 import trio
@@ -21,15 +20,11 @@ from seglog_broker.storage.directory.identity import decode_properties
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.io.os_errors import why
+from seglog_broker.workers.messages import WorkerError
+from seglog_broker.workers.pool import Process as Agent
 from seglog_broker.workers.pool import scratch_file
 
 COMMAND: Final = (sys.executable, "-P", "-m", "seglog_broker.backup.agent")
-
-LINE_BYTES_MAX: Final = 1024 * 1024
-"""Of a line of the process, which has a sentence at most."""
-
-LAST_WORDS_BYTES: Final = 2000
-"""The end of its standard error that is logged when it has died."""
 
 PAUSE_SECONDS: Final = 1.0
 PAUSE_SECONDS_MAX: Final = 60.0
@@ -38,65 +33,9 @@ PAUSE_SECONDS_MAX: Final = 60.0
 log = get_logger()
 
 
-class Agent:
-    """A process that makes the backup, or its double in tests."""
-
-    async def send(self, piece: bytes) -> None:
-        """Give it a piece of a line. One that has died gets nothing, which is no error."""
-        raise NotImplementedError
-
-    async def receive(self) -> bytes:
-        """Some bytes that it says; none when it has ended."""
-        raise NotImplementedError
-
-    async def end(self) -> str:
-        """End it, if it lives; returns how it has ended, with its last words."""
-        raise NotImplementedError
-
-
-class AgentProcess(Agent):
-    """The process itself."""
-
-    def __init__(self, process: trio.Process, stderr: IO[bytes]) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._process, self._stderr = process, stderr
-        self._stdin, self._stdout = process.stdin, process.stdout
-
-    @classmethod
-    async def start(cls, command: Sequence[str] = COMMAND) -> Agent:
-        """Start one. Raises OSError."""
-        stderr = scratch_file()
-        try:
-            return cls(await trio.lowlevel.open_process([*command], stdin=PIPE, stdout=PIPE, stderr=stderr), stderr)
-        except BaseException:
-            stderr.close()
-            raise
-
-    async def send(self, piece: bytes) -> None:
-        """Do as Agent says."""
-        try:
-            await self._stdin.send_all(piece)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return  # ``receive`` finds out
-
-    async def receive(self) -> bytes:
-        """Do as Agent says."""
-        return bytes(await self._stdout.receive_some())
-
-    async def end(self) -> str:
-        """Do as Agent says."""
-        with trio.CancelScope(shield=True):
-            if self._process.returncode is None:
-                self._process.kill()
-            await self._process.wait()
-            await self._stdin.aclose()
-            await self._stdout.aclose()
-        with self._stderr:
-            size = self._stderr.seek(0, 2)
-            self._stderr.seek(max(0, size - LAST_WORDS_BYTES))
-            words = self._stderr.read().decode(errors="replace").strip()
-        return f"it ended with status {self._process.returncode}. {words}".strip()
+async def start_agent(stderr: IO[bytes]) -> Agent:
+    """Start the process that makes the backup. Raises OSError."""
+    return await Agent.start("process", COMMAND, stderr)
 
 
 @dataclass(eq=False, repr=False)
@@ -104,7 +43,7 @@ class Backups(Service):
     """The task; nothing of it runs without a ``progress``."""
 
     progress: BackupProgress | None
-    start: Callable[[], Awaitable[Agent]] = AgentProcess.start
+    start: Callable[[IO[bytes]], Awaitable[Agent]] = start_agent
 
     def __post_init__(self) -> None:
         self._sending = trio.Lock()
@@ -137,31 +76,23 @@ class Backups(Service):
 
     async def _serve_one(self, progress: BackupProgress) -> str:
         """Serve a process until it ends; how it has ended."""
-        agent, mistake = await self.start(), ""
-        try:
-            async with trio.open_nursery() as nursery:
-                await self._send(agent, await self._begin())
-                nursery.start_soon(self._tell_of_stop, progress, agent)
-                mistake = await self._listen(nursery, progress, agent)
-                nursery.cancel_scope.cancel()
-        finally:
-            ended = await agent.end()
-        return mistake or ended
-
-    async def _listen(self, nursery: trio.Nursery, progress: BackupProgress, agent: Agent) -> str:
-        """Take what the process says until it ends; what of it is not understood, if that is why."""
-        received = b""
-        while data := await agent.receive():
-            *whole, received = (received + data).split(b"\n")
-            for line in whole:
-                try:
-                    message = lines.from_agent(line)
-                except ValueError as error:
-                    return f"it says what is not understood: {error}"
-                self._take(nursery, progress, agent, message)
-            if len(received) > LINE_BYTES_MAX:
-                return f"it says a line of more than {LINE_BYTES_MAX} bytes"
-        return ""
+        with scratch_file() as stderr:
+            agent, ended = await self.start(stderr), ""
+            try:
+                async with trio.open_nursery() as nursery:
+                    await self._send(agent, await self._begin())
+                    nursery.start_soon(self._tell_of_stop, progress, agent)
+                    try:
+                        while True:
+                            self._take(nursery, progress, agent, lines.from_agent(await agent.next_line()))
+                    except WorkerError as error:
+                        ended = error.message
+                    except ValueError as error:
+                        ended = f"it says what is not understood: {error}"
+                    nursery.cancel_scope.cancel()
+            finally:
+                await agent.end()
+        return ended
 
     async def _begin(self) -> lines.Begin:
         config = self._config.current

@@ -53,7 +53,7 @@ class WorkerPool(Workers):
         self._command = command
         self._descriptors = tuple(descriptors)
         self._limit = trio.CapacityLimiter(processes_max)
-        self._idle: list[_Process] = []
+        self._idle: list[Process] = []
         self._stderr: IO[bytes] | None = None
 
     async def __aenter__(self) -> Self:
@@ -94,17 +94,11 @@ class WorkerPool(Workers):
             self._stderr.close()
             self._stderr = None
 
-    async def _start(self) -> "_Process":
+    async def _start(self) -> "Process":
         if self._stderr is None:
             self._stderr = scratch_file()  # closed by ``end``
-        process = await trio.lowlevel.open_process(
-            [*self._command, self._worker.name],
-            stdin=PIPE,  # the process ends when this is closed
-            stdout=PIPE,
-            stderr=self._stderr,  # a file, because a full pipe would block the process
-            pass_fds=self._descriptors,
-        )
-        return _Process(self._worker.name, process, self._stderr)
+        name = self._worker.name
+        return await Process.start(name, [*self._command, name], self._stderr, self._descriptors)
 
 
 def scratch_file() -> IO[bytes]:
@@ -114,7 +108,9 @@ def scratch_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-class _Process:
+class Process:
+    """A process that is told lines, and says lines. Its owner calls ``end``."""
+
     def __init__(self, name: str, process: trio.Process, stderr: IO[bytes]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -124,7 +120,22 @@ class _Process:
         self._stderr = stderr
         self._received = b""
 
-    async def send(self, line: bytes, payload: Buffer) -> None:
+    @classmethod
+    async def start(
+        cls, name: str, command: Sequence[str], stderr: IO[bytes], descriptors: Sequence[int] = ()
+    ) -> "Process":
+        """Start one, which inherits ``descriptors``; it is called ``name`` in errors. Raises OSError."""
+        process = await trio.lowlevel.open_process(
+            [*command],
+            stdin=PIPE,  # the process ends when this is closed
+            stdout=PIPE,
+            stderr=stderr,  # a file, because a full pipe would block the process
+            pass_fds=descriptors,
+        )
+        return cls(name, process, stderr)
+
+    async def send(self, line: bytes, payload: Buffer = b"") -> None:
+        """Tell it a line, or a part of one, and what follows. One that is dead gets nothing."""
         try:
             await self._stdin.send_all(line)
             await self._stdin.send_all(payload)

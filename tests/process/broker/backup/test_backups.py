@@ -39,5 +39,5 @@ def test_a_backup_survives_its_process_and_has_all_that_was_appended_before_a_st
             with client.producer("t") as producer:
                 producer.send(b"the last one")
         assert running.stop() == 0
-        assert '"reason": "it ended with status -9."' in running.log_text()
+        assert '"reason": "the process ended with status -9."' in running.log_text()
     assert PointStore(DirectoryDestination(PosixFileSystem(), str(place))).at().logs["t", 0].log_end == 1

@@ -3,6 +3,7 @@
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import IO
 
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -19,12 +20,15 @@ from seglog_broker.backup.agent_messages import (
     line_of,
     to_agent,
 )
-from seglog_broker.tasks.backups import Agent, Backups
+from seglog_broker.storage.io.filesystem import Buffer
+from seglog_broker.tasks.backups import Backups
+from seglog_broker.workers.messages import DIED, WorkerError
+from seglog_broker.workers.pool import Process
 
 TO = "seglog.backup.to=s3://bucket/backup"
 
 
-class DoubleAgent(Agent):
+class DoubleAgent(Process):
     """Says what a test has it say, and keeps what it is told."""
 
     begin: Begin
@@ -36,21 +40,21 @@ class DoubleAgent(Agent):
         self._told_in, self._told = trio.open_memory_channel[ToAgent](math.inf)
         self.has_ended = False
 
-    async def send(self, piece: bytes) -> None:
+    async def send(self, line: bytes, payload: Buffer = b"") -> None:
+        assert not payload
         await trio.lowlevel.checkpoint()
-        *whole, self._received = (self._received + piece).split(b"\n")
-        for line in whole:
-            self._told_in.send_nowait(to_agent(line))
+        *whole, self._received = (self._received + line).split(b"\n")
+        for told in whole:
+            self._told_in.send_nowait(to_agent(told))
 
-    async def receive(self) -> bytes:
+    async def next_line(self) -> bytes:
         try:
             return await self._said.receive()
         except trio.EndOfChannel:
-            return b""
+            raise WorkerError(DIED, "the process ended with status 1. Its last words") from None
 
-    async def end(self) -> str:
+    async def end(self) -> None:
         self.has_ended = True
-        return "it ended with status 1. Its last words"
 
     def say(self, message: FromAgent) -> None:
         self.say_bytes(line_of(message))
@@ -93,7 +97,7 @@ class Started:
         self.agents: list[DoubleAgent] = []
         self._more = trio.Event()
 
-    async def start(self) -> Agent:
+    async def start(self, _: IO[bytes]) -> Process:
         self.agents.append(DoubleAgent())
         self._more.set()
         self._more = trio.Event()

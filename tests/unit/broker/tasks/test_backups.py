@@ -5,8 +5,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.backup.agent_messages import Changes, ChangesWanted, CutWanted, Stop, Trouble, line_of
-from seglog_broker.tasks.backups import LINE_BYTES_MAX, PAUSE_SECONDS_MAX, Backups
+from seglog_broker.backup.agent_messages import Changes, ChangesWanted, Stop, Trouble
+from seglog_broker.tasks.backups import PAUSE_SECONDS_MAX, Backups
 from tests.unit.broker.tasks.agents import TO, backing_up, partitions_of
 from tests.unit.broker.tasks.living_broker import append, delete, log_of, with_topic
 
@@ -53,7 +53,9 @@ async def test_it_is_told_which_files_were_replaced_since_a_cut(broker: Broker) 
         await delete(broker)
         await with_topic(broker)
         agent.say(ChangesWanted(number))
-        assert await agent.told() == Changes(number, (("t", 0),))
+        changes = await agent.told()
+        assert isinstance(changes, Changes)
+        assert {*changes.changed} == {("t", 0)}
 
 
 async def test_one_that_died_is_started_again_later_each_time_and_gets_everything(broker: Broker) -> None:
@@ -67,7 +69,7 @@ async def test_one_that_died_is_started_again_later_each_time_and_gets_everythin
             agent.die()
             await wait_all_tasks_blocked()
             [problem] = progress.problems()
-            assert problem.sentence.endswith("it ended with status 1. Its last words")
+            assert problem.sentence.endswith("the process ended with status 1. Its last words")
             died.append(trio.current_time())
         agent = await started.agent(8)
         pauses = [each.started_at - at for each, at in zip(started.agents[1:], died, strict=True)]
@@ -78,23 +80,12 @@ async def test_one_that_died_is_started_again_later_each_time_and_gets_everythin
         assert (await started.agent(9)).started_at - at == 1, "it had been of use"
 
 
-@pytest.mark.parametrize("said", [b"{}\n", b"x" * (LINE_BYTES_MAX + 1)])
-async def test_one_that_says_what_nobody_understands_is_replaced(broker: Broker, said: bytes) -> None:
+async def test_one_that_says_what_nobody_understands_is_replaced(broker: Broker) -> None:
     async with backing_up(broker) as started:
         agent = await started.agent()
-        agent.say_bytes(said)
+        agent.say_bytes(b"{}")
         await started.agent(1)
         assert agent.has_ended
-
-
-async def test_a_line_may_come_in_pieces(broker: Broker) -> None:
-    async with backing_up(broker) as started:
-        agent = await started.agent()
-        line = line_of(CutWanted()) * 2
-        agent.say_bytes(line[:10])
-        agent.say_bytes(line[10:])
-        await agent.told()
-        await agent.told()
 
 
 async def test_a_stop_has_the_last_cut_published(broker: Broker) -> None:
@@ -134,7 +125,7 @@ async def test_what_would_be_lost_is_what_came_after_the_published_cut(broker: B
         assert status is not None
         assert (status.lost_records, status.lost_bytes, status.published_id) == (3, 768, None)
         append(broker)
-        agent.say_bytes(b'{"type":"published","number":1,"id":"one","written":900}\n')
+        agent.say_bytes(b'{"type":"published","number":1,"id":"one","written":900}')
         await wait_all_tasks_blocked()
         status = broker.hello().backup
         assert status is not None
