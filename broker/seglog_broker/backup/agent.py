@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from functools import partial
 from queue import SimpleQueue
 from typing import Final, NoReturn, TypeVar
@@ -57,16 +58,18 @@ class Broker:
 
     def _read(self) -> None:
         """Put answers into the queue; end the process when there are no more."""
-        try:
-            with os.fdopen(_STDIN, "rb", closefd=False) as stdin:
-                while line := stdin.readline(LINE_BYTES_MAX):
+        with os.fdopen(_STDIN, "rb", closefd=False) as stdin:
+            while line := stdin.readline(LINE_BYTES_MAX):
+                try:
                     message = to_agent(line)
-                    if isinstance(message, Stop):
-                        self.stop_wanted.set()
-                    else:
-                        self._answers.put(message)
-        finally:
-            os._exit(0)
+                except ValueError:
+                    traceback.print_exc()
+                    os._exit(1)
+                if isinstance(message, Stop):
+                    self.stop_wanted.set()
+                else:
+                    self._answers.put(message)
+        os._exit(0)
 
     def next(self, kind: type[AnswerT]) -> AnswerT:
         """Wait for the next message, which has to be one of ``kind``. Raises TypeError."""

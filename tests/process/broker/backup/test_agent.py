@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from seglog_broker.backup import agent_messages as messages
 from seglog_broker.backup.directory_destination import DirectoryDestination
 from seglog_broker.backup.points import PointStore
@@ -59,8 +61,8 @@ def test_an_agent_publishes_cuts_until_it_is_stopped(tmp_path: Path) -> None:
     assert json.loads((Path(place) / "seglog-backup.json").read_text())["version"] == 2
 
 
-def test_an_agent_ends_with_its_input() -> None:
-    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE) as agent:
-        assert agent.stdin is not None
-        agent.stdin.close()
-        assert agent.wait(30) == 0
+@pytest.mark.parametrize(("sent", "status"), [(b"", 0), (b"{}\n", 1)])
+def test_an_agent_ends_with_its_input_and_with_what_is_no_message(sent: bytes, status: int) -> None:
+    ended = subprocess.run(COMMAND, input=sent, check=False, capture_output=True, timeout=60)
+    assert ended.returncode == status
+    assert (b"ValidationError" in ended.stderr) is bool(status)
