@@ -16,12 +16,11 @@ from benchmarks.batches import batch_of, dated
 from benchmarks.harness import Bench, Benchmark, BenchmarkError, Goal, Row, latency_rows, take_turns
 from benchmarks.processes import Daemon, children, cpu_seconds, daemon
 from benchmarks.raw_client import append_frame, connect, fill
+from seglog_protocol.messages import BackupStatus
 
 TOPIC: Final = "backed-up"
 CASES: Final = {"20 MB/s, 64 KiB each": (65_000, 300), "100 B, 300/s": (200, 300)}
 """Bytes of a batch, and batches a second."""
-LOST: Final = "seglog_backup_loss_records"
-WRITTEN: Final = "seglog_backup_written_bytes_total"
 _PATIENCE_SECONDS: Final = 600
 _FETCHED_SECONDS: Final = 3_600
 _AGENT: Final = "seglog_broker.backup.agent"
@@ -35,17 +34,19 @@ class Round(NamedTuple):
     agent_us: float
 
 
-def _metric(running: Daemon, name: str) -> float:
+def _status(running: Daemon) -> BackupStatus:
     with seglog.connect(running.address) as client:
-        return client.metrics()[name]
+        found = client.ping().backup
+    assert found is not None
+    return found
 
 
 def wait_until_backed_up(running: Daemon) -> None:
     """Return when nothing would be lost. Raises BenchmarkError."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while _metric(running, LOST) != 0:
+    while (found := _status(running)).published_ms is None or found.lost_records:
         if time.monotonic() > deadline:
-            raise BenchmarkError("the backup does not come to an end")
+            raise BenchmarkError(f"the backup does not come to an end: {found.reason}")
         time.sleep(0.1)
 
 
@@ -84,7 +85,7 @@ def run(bench: Bench) -> Iterator[Row]:
                         connection.create_topic(f"{TOPIC}-{number}")
             for number, (name, (size, rate)) in enumerate(CASES.items()):
                 wait_until_backed_up(backed_up)
-                written = _metric(backed_up, WRITTEN)
+                written = _status(backed_up).written_bytes
                 sides = (
                     partial(_round, running, f"{TOPIC}-{number}", size, rate, seconds)
                     for running in (backed_up, without)
@@ -103,7 +104,9 @@ def run(bench: Bench) -> Iterator[Row]:
                 )
                 yield Row(f"{name}: the process beside it, an append", "µs", [each.agent_us for each in ours])
                 appended = sum(len(each.latencies) for each in ours) * len(batch_of(size)[0])
-                yield Row(f"{name}: written a byte appended", "", [(_metric(backed_up, WRITTEN) - written) / appended])
+                yield Row(
+                    f"{name}: written a byte appended", "", [(_status(backed_up).written_bytes - written) / appended]
+                )
             backed_up.stop()
         finally:
             backed_up.kill()
@@ -127,7 +130,7 @@ def _way_back(bench: Bench, folder: Path) -> Iterator[Row]:
             wait_until_backed_up(running)
         name = f"{size / 1e9:g} GB"
         yield Row(f"{name} appended and backed up", "MB/s", [size / (time.perf_counter() - began) / 1e6])
-        yield Row(f"{name}: written a byte appended", "", [_metric(running, WRITTEN) / size])
+        yield Row(f"{name}: written a byte appended", "", [_status(running).written_bytes / size])
     finally:
         running.kill()
     shutil.rmtree(running.directory)
