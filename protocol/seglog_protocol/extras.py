@@ -45,13 +45,14 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 """For each extra the modules it is needed for, by their names, and the packages that have them."""
 
 
-def missing(what: str, extra: str) -> ModuleNotFoundError | None:
+def missing(what: str, extra: str, *, beside: str = "") -> ModuleNotFoundError | None:
     """What to raise, or to say, where a package of ``extra``, which ``what`` needs, is not there.
 
-    Imports none of them, so that the sentence comes before the first module that would fail without.
+    What the extra ``beside`` has, too, is there, and not looked for. Imports none of them, so that the sentence comes
+    before the first module that would fail without.
     """
     for module, package in EXTRAS[extra].items():
-        if find_spec(module) is None:
+        if module not in EXTRAS.get(beside, ()) and find_spec(module) is None:
             return ModuleNotFoundError(
                 f"{what} needs the package {package}, which is missing: pip install 'seglog[{extra}]'", name=module
             )

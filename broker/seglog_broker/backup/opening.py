@@ -38,7 +38,7 @@ def why_no_place(where: str) -> str | None:
         return (
             f"{where} is no address: that has two slashes, as s3://BUCKET/PATH. A directory of this name is ./{where}"
         )
-    error = missing("A backup in an object store", "backup") if "://" in where else None
+    error = missing("A backup in an object store", "backup", beside="broker") if "://" in where else None
     return None if error is None else str(error)
 
 

@@ -1,5 +1,6 @@
 """A continuous backup that cannot be made is refused before the broker serves, with what to do."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,14 @@ def test_a_place_is_a_directory_or_an_address() -> None:
     with pytest.raises(InvalidConfigError, match="s3:copies is no address: that has two slashes") as refused:
         check_backup(config_of(to="s3:copies"))
     assert refused.value.key == "seglog.backup.to"
+
+
+def test_a_store_needs_its_library_and_not_what_a_daemon_hides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    check_backup(config_of(to="s3://bucket/path"))
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(InvalidConfigError, match=r"needs the package obstore, .*seglog\[backup\]"):
+        check_backup(config_of(to="s3://bucket/path"))
 
 
 def test_its_key_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
