@@ -197,6 +197,21 @@ class Promises:
         self._done = {number: when for number, when in self._done.items() if when < bound}
         self._read_up_to = [each for each in self._read_up_to if each[0] < bound]
 
+    @property
+    def times(self) -> list[int]:
+        """When something was promised, of any kind, in order."""
+        self.take()
+        acked = (when for _, when in self.acked.values())
+        return sorted(
+            [*acked, *self._committed.values(), *self._done.values(), *(when for when, *_ in self._read_up_to)]
+        )
+
+    @property
+    def has_each(self) -> bool:
+        """Whether something of each kind was promised."""
+        self.take()
+        return all((self.acked, self._committed, self._done, self._read_up_to))
+
     def is_drained(self, found: Found) -> bool:
         """Whether each job that is there was accepted once: none is passed over."""
         self.take()
