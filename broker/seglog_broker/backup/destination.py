@@ -69,8 +69,11 @@ class Destination:
         """
         raise NotImplementedError
 
-    def read(self, name: str) -> Iterator[bytes]:
-        """The bytes of a file, in chunks of some MiB at most. Raises MissingFileError at the first."""
+    def read(self, name: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """The bytes [start, end) of a file, by default to its end, in chunks of some MiB at most, with no others read.
+
+        Fewer where the file ends before. Raises MissingFileError at the first.
+        """
         raise NotImplementedError
 
     def names(self, prefix: str = "") -> Iterator[StoredFile]:

@@ -13,7 +13,14 @@ from seglog_broker.backup.destination import (
     no_conditions,
 )
 from seglog_broker.storage.io.clock import Throttle
-from seglog_broker.storage.io.copying import UNFINISHED_SUFFIX, PieceSync, copy_file, read_chunks, remove_if_there
+from seglog_broker.storage.io.copying import (
+    UNFINISHED_SUFFIX,
+    PieceSync,
+    SourceTooShortError,
+    copy_file,
+    read_chunks,
+    remove_if_there,
+)
 from seglog_broker.storage.io.filenames import is_neighbour
 from seglog_broker.storage.io.filesystem import CANNOT_LINK, File, FileSystem, parent, write_all
 from seglog_broker.storage.io.os_errors import is_no_room, why
@@ -78,10 +85,10 @@ class DirectoryDestination(Destination):
                 remove_if_there(self._fs, unfinished)
             raise
 
-    def read(self, name: str) -> Iterator[bytes]:
+    def read(self, name: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """As ``read_chunks``."""
-        with self._failing("read", name):
-            for chunk in read_chunks(self._fs, self._path_of(name)):
+        with self._failing("read", name), suppress(SourceTooShortError):
+            for chunk in read_chunks(self._fs, self._path_of(name), end, start=start):
                 self._note(len(chunk))
                 yield chunk
 

@@ -127,9 +127,20 @@ class EncryptedDestination(Destination):
         """Encrypted and put if there is none."""
         return self._inner.put_new(name, self._encrypted(name, chunks))
 
-    def read(self, name: str) -> Iterator[bytes]:
+    def read(self, name: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Each chunk is authenticated before it is given out; that a file was cut shows at its end only."""
-        chunks = self._inner.read(name)
+        number = start // CHUNK_BYTES
+        for opened in self._chunks(name, number, None if end is None else -(-end // CHUNK_BYTES)):
+            first = number * CHUNK_BYTES
+            yield opened[max(0, start - first) : len(opened) if end is None else end - first]
+            number += 1
+
+    def _chunks(self, name: str, number: int, behind: int | None) -> Iterator[bytes]:
+        """The chunks from one number to before another, or the last."""
+        sealed_bytes = CHUNK_BYTES + _TAG_BYTES
+        # A byte more says that the last one that is wanted is not the last of the file.
+        end = None if behind is None else HEADER_BYTES + behind * sealed_bytes + 1
+        chunks = self._inner.read(name, 0, HEADER_BYTES if number else end)
         pending = bytearray()
         for chunk in chunks:
             pending += chunk
@@ -145,13 +156,16 @@ class EncryptedDestination(Destination):
             raise wrong_key(where, header, self._key)
         decrypt = partial(_decrypted, self._cipher(name, header), header)
         del pending[:HEADER_BYTES]
-        number = 0
-        sealed_bytes = CHUNK_BYTES + _TAG_BYTES
+        if number:
+            pending.clear()
+            chunks = self._inner.read(name, HEADER_BYTES + number * sealed_bytes, end)
         while True:
             while len(pending) > sealed_bytes:
                 yield self._opened(decrypt, name, number, bytes(pending[:sealed_bytes]), is_last=False)
                 del pending[:sealed_bytes]
                 number += 1
+                if number == behind:
+                    return
             more = next(chunks, None)
             if more is None:
                 break

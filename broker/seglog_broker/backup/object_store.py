@@ -111,11 +111,14 @@ class ObjectStoreDestination(Destination):
             raise no_conditions(self.place, "refuses to write a file only if there is none") from None
         return True
 
-    def read(self, name: str) -> Iterator[bytes]:
+    def read(self, name: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """As the chunks arrive."""
         check_name(name)
+        asked: obstore.GetOptions = {}
+        if start or end is not None:
+            asked["range"] = {"offset": start} if end is None else (start, end)
         with self._failing("read", name):
-            stream = iter(obstore.get(self._store, name).stream(min_chunk_size=1024 * 1024))
+            stream = iter(obstore.get(self._store, name, options=asked).stream(min_chunk_size=1024 * 1024))
         while True:
             with self._failing("read", name):
                 chunk = next(stream, None)

@@ -223,7 +223,8 @@ def write_pieces(
 
     Raises BackupError for bytes that are not those that were backed up, DestinationError, OSError.
     """
-    stream = _Stream(destination.read(name))
+    start, end = pieces[0][0].position, max(part.position + part.size for part, _, _ in pieces)
+    stream = _Stream(destination.read(name, start, end), start)
     for part, target, position in pieces:
         crc = written = 0
         with fs.open(f"{path}/{target}", writable=True) as file:
@@ -245,8 +246,8 @@ class _Stream:
     """Chunks one after the other, of which pieces are taken."""
 
     _chunks: Iterator[bytes]
+    _start: int
     _chunk: bytes = b""
-    _start: int = 0
 
     def take(self, position: int, size: int) -> Iterator[bytes]:
         """``size`` bytes from ``position`` on, which is not before the end of the last piece; fewer at the end."""

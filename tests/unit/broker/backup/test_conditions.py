@@ -33,8 +33,8 @@ class Honest(Destination):
             self.files.setdefault(name, b"".join(chunks))
             return is_new
 
-    def read(self, name: str) -> Iterator[bytes]:
-        yield self.files[name]
+    def read(self, name: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        yield self.files[name][start:end]
 
     def delete(self, name: str) -> None:
         del self.files[name]

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from obstore.store import MemoryStore
 
 from seglog_broker.__main__ import main
 from seglog_broker.backup.destination import Destination, DestinationError, MissingFileError
@@ -25,6 +26,8 @@ from seglog_broker.backup.encrypted_destination import (
     make_key_file,
     read_key_file,
 )
+from seglog_broker.backup.object_store import ObjectStoreDestination
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.support import each_case, examples
 
@@ -55,6 +58,24 @@ def test_what_is_put_is_read(size: int) -> None:
     assert len(stored) == HEADER_BYTES + size + 16 * max(1, -(-size // CHUNK_BYTES))
     assert not size > 20 or content[:20] not in stored
     assert _read(stored) == content
+
+
+@each_case("size", [20, CHUNK_BYTES, 3 * CHUNK_BYTES + 7])
+@each_case("is_encrypted", [True, False])
+def test_a_part_of_a_file_is_read_and_little_else(size: int, is_encrypted: bool) -> None:
+    content, fs, throttle = os.urandom(size), ForgetfulFileSystem(), Throttle(None, lambda: 0.0, lambda _: None)
+    plain = DirectoryDestination(fs, "/backup", throttle=throttle)
+    store = ObjectStoreDestination(fs, MemoryStore(), "s3://bucket/path", throttle=throttle)
+    for inner in (plain, store):
+        destination = EncryptedDestination(fs, inner, KEY) if is_encrypted else inner
+        destination.put("a", [content])
+        for start in {0, 7, size // 2, size - 1, min(size - 1, CHUNK_BYTES), 2 * CHUNK_BYTES % size}:
+            for end in {start + 1, start + 5, size, size + 9, start + CHUNK_BYTES}:
+                before = throttle.total
+                assert b"".join(destination.read("a", start, end)) == content[start:end]
+                around = 2 * SEALED if is_encrypted else 0
+                assert throttle.total - before <= max(0, min(end, size) - start) + around
+            assert b"".join(destination.read("a", start)) == content[start:]
 
 
 def test_a_new_file_is_put_where_there_is_none_and_encrypted() -> None:
