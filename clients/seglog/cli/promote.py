@@ -1,11 +1,9 @@
 """``seglog promote DIR``: a standby of this machine takes over, asked at the socket in its directory."""
 
-import json
 import os
 import sys
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -50,13 +48,15 @@ def _unanswered(directory: str, error: Exception, *, has_begun: bool) -> int:
     if has_begun:
         warn("the standby ended before it served: its log says why; started again it goes on")
         return FAILED
-    where = f"{Path(directory) / SOCKET} ({getattr(error, 'strerror', error)})"
+    where = f"{directory}/{SOCKET} ({getattr(error, 'strerror', error)})"
     warn(f"no standby answers at {where}: seglogd --standby makes it, for its own user and root")
     return NOT_REACHABLE
 
 
 def _asked(directory: str, want: dict[str, str | bool]) -> dict[str, Any]:
     """The state that is answered. Raises OSError, ValueError where it is cut off."""
+    import json
+
     with closing(_connected(directory)) as connection, connection.makefile("rb") as lines:
         connection.sendall(json.dumps(want).encode() + b"\n")
         state: dict[str, Any] = json.loads(lines.readline())

@@ -71,6 +71,7 @@ def is_count(least: float, most: float = math.inf) -> Callable[[Seen, str], bool
 
 NOTHING_OF: Final = """
     log_lines_lost_total duplicates_total request_memory_waiting disk_full clock_untrusted
+    awaited_segments awaited_bytes
 """
 ANY_NUMBER_OF: Final = """
     cold_reads_total request_memory_waits_total disk_full_in_seconds retention_next_loss_seconds

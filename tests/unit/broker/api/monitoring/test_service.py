@@ -10,7 +10,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.monitoring.__main__ import page
-from seglog_broker.api.monitoring.families import FAMILIES, Family, Kind
+from seglog_broker.api.monitoring.families import FAMILIES, STANDBY_FAMILIES, Family, Kind
 from seglog_broker.api.monitoring.samples import (
     NAME_CHARACTERS_MAX,
     ROWS_MAX,
@@ -118,7 +118,8 @@ async def test_every_family_is_there_once_also_without_samples(broker: Broker) -
 
 def test_every_family_stands_on_the_page_once_with_its_kind_and_its_meaning() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (counter|gauge|histogram|info) \| .*?\| (.+) \|$", page(), re.MULTILINE)
-    assert sorted(rows) == sorted((family.name, family.kind.value, family.help) for family in FAMILIES)
+    families = *FAMILIES, *STANDBY_FAMILIES
+    assert sorted(rows) == sorted((family.name, family.kind.value, family.help) for family in families)
 
 
 def test_names_are_as_prometheus_wants_them() -> None:
