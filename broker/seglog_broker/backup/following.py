@@ -17,7 +17,7 @@ from typing import Final
 from seglog_broker.backup.agent_messages import Changes, Cut, PartitionCut, Published
 from seglog_broker.backup.destination import Destination, DestinationError
 from seglog_broker.backup.parts import count_kept, grouped
-from seglog_broker.backup.points import FileChange, LostFilesError, Point, PointWriter, count_common
+from seglog_broker.backup.points import LostFilesError, PointWriter
 from seglog_broker.backup.source import SourceFile
 from seglog_broker.backup.store import FILES, BackupError, FileEntry, LogEntry
 from seglog_broker.backup.uploading import Piece, ReadContent, count_sound, upload
@@ -73,18 +73,16 @@ class Follower:
         self._has_all = False
         self._registry: bytes | None = None
         self._bases: dict[TopicPartition, tuple[int, ...]] = {}
-        # What the next point changes: the place has the bytes already. None is gone.
-        self._files: dict[str, FileEntry | None] = {}
-        self._logs: dict[TopicPartition, LogEntry | None] = {}
+        self._next = writer.begun  # of which the place has the bytes already
         self._pending: dict[TopicPartition, PartitionCut] = {}  # not in a point yet
         self._to_list: set[TopicPartition] = set()  # of those, where files may have been replaced
         self._put: set[str] = set()  # objects since the last point
         self._orphans: list[str] = []  # of those, what no point names
         self._removing: Iterator[None] = iter(())
         self._moment_ms = 0
-        self._unfinished: Point | None = None  # a point of which it is not known whether it is there
+        self._is_unfinished = False  # it is not known whether the place has it
         self._names: dict[str, set[str]] = {}  # by directory: of the files that the place has
-        for path in writer.state.files:
+        for path in self._next.files:
             self._note_name(path)
 
     def run_round(self) -> Published | None:
@@ -93,35 +91,35 @@ class Follower:
         Raises DestinationError, OSError, and BackupError, TakenOverError among them.
         """
         self.lacking = None
-        if self._unfinished is not None:
-            self._publish(self._unfinished)
+        if self._is_unfinished:
+            self._publish()
         cut = self._ask_cut(not self._has_all)
         self._moment_ms = cut.moment_ms
         self._note(cut)
-        identity = self._writer.next_id(cut.moment_ms)
+        self._next.id = self._writer.next_id(cut.moment_ms)
         pieces = list(self._pieces())
         if pieces or self._differs():
             pieces += self._of_root([filenames.CLOCK_FILE])  # no reason for a point by itself
-            self._upload(identity, pieces)
+            self._upload(pieces)
         if self.lacking is not None:
             return None
         if self._differs():
             # Of other partitions only what was appended was read, which nothing replaces.
             if not self._to_list.isdisjoint(self._ask_changes(cut.number).changed):
                 return None
-            self._unfinished = self._point(identity)
-            self._publish(self._unfinished)
+            self._is_unfinished = True
+            self._publish()
         self._settle()
         before, self._told_sent = self._told_sent, self._sent()
         return Published(cut.number, self._writer.state.id, self._told_sent - before)
 
-    def _publish(self, point: Point) -> None:
-        if self._writer.publish(point):
+    def _publish(self) -> None:
+        point = self._writer.publish(self._next)
+        if point.base == point.id:
             self._removing = self._writer.collect(self._moment_ms, self._keep_ms)
-        self._unfinished = None
+        self._is_unfinished = False
         named = {part.name for change in point.files for part in change.parts}
         self._orphans += self._put - named
-        self._writer.begun.clear()
         self._settle()
 
     def tidy(self) -> None:
@@ -142,7 +140,7 @@ class Follower:
 
     def _settle(self) -> None:
         """Forget what the place has now."""
-        for waiting in (self._files, self._logs, self._pending, self._to_list, self._put):
+        for waiting in (self._pending, self._to_list, self._put):
             waiting.clear()
 
     # The cut.
@@ -151,24 +149,24 @@ class Follower:
         gone = list(cut.gone)
         if cut.is_whole:
             named = {*cut.kept, *((found.topic, found.partition) for found in cut.partitions)}
-            gone += [key for key in {**self._writer.state.logs, **self._logs} if key not in named]
+            gone += [key for key in self._next.logs if key not in named]
             self._has_all = True
         for key in gone:
             self._forget_files(key)
-            self._logs[key] = None
+            self._next.logs.pop(key, None)
             self._bases.pop(key, None)
             self._pending.pop(key, None)
             self._to_list.discard(key)
         for found in cut.partitions:
             key = found.topic, found.partition
-            before = self._log(key)
+            before = self._next.logs.get(key)
             if before is not None and before.topic_id != found.topic_id:  # of a topic of the same name
                 self._forget_files(key)
             if found.bases is not None:
                 self._bases[key] = found.bases
                 self._to_list.add(key)
             self._pending[key] = found
-            self._logs[key] = LogEntry(*key, found.topic_id, found.log_start, found.log_end, ())
+            self._next.logs[key] = LogEntry(*key, found.topic_id, found.log_start, found.log_end, ())
         if cut.registry is not None:
             self._registry = cut.registry.encode()
 
@@ -217,7 +215,7 @@ class Follower:
 
     def _awaited_log(self, path: str) -> None:
         """Take over what the place has of a segment that is a hole yet; without that the next round has to wait."""
-        before = self._entry(path)
+        before = self._next.files.get(path)
         if before is None or before.size != self._fs.stat(f"{self._log_dir}/{path}").size:
             self.lacking = self.lacking or path
 
@@ -247,9 +245,7 @@ class Follower:
         if found.size < file.size:
             self.lacking = self.lacking or path
             return
-        if path in self._writer.begun:
-            self._set(path, self._writer.begun.pop(path))
-        before = self._entry(path)
+        before = self._next.files.get(path)
         parts = () if before is None else before.parts
         if before is not None:
             if not is_checked and found.inode != before.inode:  # rolled and replaced since the cut
@@ -269,18 +265,18 @@ class Follower:
 
     def _short_file(self, file: SourceFile, content: ReadContent) -> Iterator[Piece]:
         """A file that is known by its content, which takes little to read."""
-        data, before = content(), self._entry(file.path)
+        data, before = content(), self._next.files.get(file.path)
         if before is None or before.size != len(data) or (data and before.parts[0].crc != crc32c(data)):
             yield Piece(file._replace(size=len(data)), (), content)
 
     # The place.
 
-    def _upload(self, identity: str, pieces: Iterable[Piece]) -> None:
+    def _upload(self, pieces: Iterable[Piece]) -> None:
         """Put the pieces into objects whose names have the id of the point."""
         groups = grouped(pieces, lambda piece: piece.size, (_segment_of, _topic_of))
         not_noted = 0
         for number, group in enumerate(groups):
-            name = f"{FILES}{identity}-{number:06d}"
+            name = f"{FILES}{self._next.id}-{number:06d}"
             entries = upload(self._fs, self._log_dir, self._destination, name, group)
             self._put.add(name)
             for entry in entries:
@@ -288,46 +284,24 @@ class Follower:
             not_noted += sum(piece.size for piece in group)
             if not_noted >= self.noted_bytes:
                 not_noted = 0
-                self._put.add(self._writer.note_begun(identity, filter(None, self._files.values())))
+                self._put.add(self._writer.note_begun(self._next))
             if len(entries) < len(group):
                 there = {entry.path for entry in entries}
                 self.lacking = next(piece.file.path for piece in group if piece.file.path not in there)
 
     def _differs(self) -> bool:
         """True if there is anything for a point."""
-        state = self._writer.state
-        return (
-            not state.id
-            or any(state.files.get(path) != entry for path, entry in self._files.items())
-            or any(state.logs.get(key) != log for key, log in self._logs.items())
-        )
-
-    def _point(self, identity: str) -> Point:
-        state, changes = self._writer.state, []
-        for path, entry in self._files.items():
-            before = state.files.get(path)
-            if entry is not None and entry != before:
-                kept = count_common(before, entry)
-                changes.append(FileChange(*entry[:4], kept, entry.parts[kept:]))
-        removed = tuple(path for path, entry in self._files.items() if entry is None and path in state.files)
-        logs = tuple(log for key, log in self._logs.items() if log is not None and log != state.logs.get(key))
-        gone = tuple(key for key, log in self._logs.items() if log is None and key in state.logs)
-        return Point(identity, state.base, state.id, tuple(changes), removed, logs, gone)
-
-    # What the place has, with what is put for the next point.
-
-    def _entry(self, path: str) -> FileEntry | None:
-        return self._files[path] if path in self._files else self._writer.state.files.get(path)
-
-    def _log(self, key: TopicPartition) -> LogEntry | None:
-        return self._logs[key] if key in self._logs else self._writer.state.logs.get(key)
+        state, new = self._writer.state, self._next
+        return not state.id or new.files != state.files or new.logs != state.logs
 
     def _set(self, path: str, entry: FileEntry | None) -> None:
-        self._files[path] = entry
-        directory, _, name = path.rpartition("/")
+        """Note what the place has of a file; None: it is gone."""
         if entry is None:
+            del self._next.files[path]
+            directory, _, name = path.rpartition("/")
             self._names[directory].discard(name)
         else:
+            self._next.files[path] = entry
             self._note_name(path)
 
     def _note_name(self, path: str) -> None:

@@ -3,7 +3,7 @@
 A place of version 2 has, beside what ``store.py`` says, where a manifest is called a base:
 
     points/<base id>/<id>.json   a point: what has changed since the point before, or since the base
-    files/<id>-begun             files that are there already for a point to come, by their entries
+    files/<id>-begun             as a point, of what is there already for one to come
     files/<id>-<n>               what bases and points name; the id is above that of the base or point before
 
 A base or a point is there when its object is, which is put last, and is then the newest moment there is. A new base
@@ -27,11 +27,11 @@ A point is sealed JSON, on one line:
     gone       topic and number of each partition that is gone; they count before ``logs``
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Final, NamedTuple
 
 from seglog_broker.backup.destination import MARKER, Destination, DestinationError, MissingFileError
@@ -121,17 +121,6 @@ def decode_point(content: bytes, name: str) -> Point:
 _BEGUN_SUFFIX: Final = "-begun"
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """Files that are there for a point to come."""
-
-    files: tuple[FileEntry, ...]
-
-    def encode(self) -> bytes:
-        """The content of the object, sealed JSON."""
-        return seal({"version": _VERSION, "files": self.files})
-
-
 @dataclass(slots=True)
 class State:
     """All files and logs at one moment, which the next point changes."""
@@ -161,12 +150,18 @@ class State:
         )
 
     def copy(self) -> "State":
-        """Another one with the same."""
-        return replace(self, files=dict(self.files), logs=dict(self.logs))
+        """Another one with the same, to be changed."""
+        return replace(self, files=dict(self.files), logs=dict(self.logs), _found=None)
 
     def apply(self, point: Point) -> None:
-        """Make this the state with ``point``, which follows it. Raises BackupError, and has not changed then."""
-        entries = self.entries_of(point)
+        """Make this the state with ``point``. Raises BackupError for one of another state, and has not changed then."""
+        entries, removed = [], set(point.removed)
+        for path, size, mtime_ms, inode, kept, parts in point.files:
+            before = self.files[path].parts if path in self.files and path not in removed else ()
+            entry = FileEntry(path, size, mtime_ms, inode, (*before[:kept], *parts))
+            if not 0 <= kept <= len(before) or size != sum(part.size for part in entry.parts):
+                raise impossible(f"the point {point.id}")
+            entries.append(entry)
         for path in point.removed:
             self.files.pop(path, None)
         self.files.update((entry.path, entry) for entry in entries)
@@ -175,17 +170,6 @@ class State:
         for log in point.logs:
             self.logs[log.topic, log.partition] = log
         self.id, self.base, self._found = point.id, point.base, None
-
-    def entries_of(self, point: Point) -> list[FileEntry]:
-        """The files that ``point`` changes, as they are then. Raises BackupError for a point of another state."""
-        entries, removed = [], set(point.removed)
-        for path, size, mtime_ms, inode, kept, parts in point.files:
-            before = self.files[path].parts if path in self.files and path not in removed else ()
-            entry = FileEntry(path, size, mtime_ms, inode, (*before[:kept], *parts))
-            if not 0 <= kept <= len(before) or size != sum(part.size for part in entry.parts):
-                raise impossible(f"the point {point.id}")
-            entries.append(entry)
-        return entries
 
     def manifest(self) -> Manifest:
         """The state as a base."""
@@ -207,24 +191,22 @@ def count_common(before: FileEntry | None, after: FileEntry) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def difference(before: State, after: Manifest) -> Point:
-    """The point that would lead from one state to a base; its files have in common the parts that they begin with."""
+def difference(before: State, after: State) -> Point:
+    """The point that leads from one state to another, which has the base of that."""
     changes = []
-    for entry in after.files:
+    for entry in after.files.values():
         had = before.files.get(entry.path)
         if had != entry:
             kept = count_common(had, entry)
             changes.append(FileChange(*entry[:4], kept, entry.parts[kept:]))
-    paths = {entry.path for entry in after.files}
-    there = {(log.topic, log.partition): log for log in after.logs}
     return Point(
         after.id,
-        after.id,
+        after.base,
         before.id,
         tuple(changes),
-        tuple(path for path in before.files if path not in paths),
-        tuple(log for key, log in there.items() if before.logs.get(key) != log),
-        tuple(key for key in before.logs if key not in there),
+        tuple(path for path in before.files if path not in after.files),
+        tuple(log for key, log in after.logs.items() if before.logs.get(key) != log),
+        tuple(key for key in before.logs if key not in after.logs),
     )
 
 
@@ -284,7 +266,7 @@ class PointStore:
         marker = self.marker()
         newest = self.bases(marker)[-1]
         if newest != state.base:
-            yield difference(state, self.read_base(newest))
+            yield difference(state, State.of(self.read_base(newest)))
         yield from self._points(marker, newest, state.id, None)
 
     def read_base(self, base: str) -> Manifest:
@@ -386,8 +368,8 @@ class PointWriter:
         self._base_bytes = self._points_bytes = 0
         self._last = self.state.id
         self._has_base = False
-        self.begun: dict[str, FileEntry] = {}
-        """Files for the next point that a writer before this one has put, by path."""
+        self.begun = self.state.copy()
+        """With what a writer before this one has put for a state to come."""
         self._remove_orphans()
 
     @property
@@ -402,39 +384,37 @@ class PointWriter:
         self._last = id_at(now_ms, self._marker.epoch)
         return self._last
 
-    def note_begun(self, identity: str, entries: Iterable[FileEntry]) -> str:
-        """Have the next writer know what was put for a point that takes long to come; the name of the object."""
-        name = f"{FILES}{identity}{_BEGUN_SUFFIX}"
-        self.destination.put(name, [_Begun(tuple(entries)).encode()])
+    def note_begun(self, new: State) -> str:
+        """Have the next writer know what was put for a state that takes long to come; the name of the object."""
+        name = f"{FILES}{new.id}{_BEGUN_SUFFIX}"
+        self.destination.put(name, [difference(self.state, new).encode()])
         return name
 
-    def publish(self, point: Point) -> bool:
-        """Add a point whose files are there, which follows ``state``, and is that afterwards; True: as a base.
+    def publish(self, new: State) -> Point:
+        """Add a state whose files are there, by its own id as a base, or as a point: what is returned says it.
 
-        Its id has to be from ``next_id``, and names of new files to have ids from there since the point before. May be
-        called again with the same one after DestinationError. Raises BackupError, TakenOverError among them.
+        Its id has to be from ``next_id``, and names of new files to have ids from there since the state before. May be
+        called again with the same one after DestinationError. Raises TakenOverError.
         """
         self._check_owner()
+        state, new = self.state, new.copy()
+        new.base = state.base
+        point = difference(state, new)
         content = point.encode()
-        state = self.state
-        is_base = (
+        if (
             not self._has_base
             or self._points_bytes + len(content) > max(self._base_bytes, POINTS_BYTES_MIN)
-            or ms_of(point.id) - ms_of(state.base) >= BASE_MS
-        )
-        if is_base:
-            state = state.copy()
-            state.apply(replace(point, base=point.id))
-            content = state.manifest().encode()
-            self.destination.put(f"{MANIFESTS}{point.id}{SUFFIX}", [content])
-            self.state, self._has_base = state, True
-            self._base_bytes, self._points_bytes = len(content), 0
+            or ms_of(new.id) - ms_of(state.base) >= BASE_MS
+        ):
+            new.base = new.id
+            content = new.manifest().encode()
+            self.destination.put(f"{MANIFESTS}{new.id}{SUFFIX}", [content])
+            self._has_base, self._base_bytes, self._points_bytes = True, len(content), 0
         else:
-            state.entries_of(point)  # nothing is put that does not follow
-            self.destination.put(f"{POINTS}{state.base}/{point.id}{SUFFIX}", [content])
-            state.apply(point)
+            self.destination.put(f"{POINTS}{new.base}/{new.id}{SUFFIX}", [content])
             self._points_bytes += len(content)
-        return is_base
+        self.state = new
+        return replace(point, base=new.base)
 
     def collect(self, now_ms: int, keep_ms: int) -> Iterator[None]:
         """Remove what no moment since ``now_ms - keep_ms`` needs, or has ever needed, one object for each item.
@@ -490,25 +470,26 @@ class PointWriter:
         name = f"{FILES}{newest}{_BEGUN_SUFFIX}"
         if time_of(newest) > time_of(self.state.id):
             with suppress(BackupError):  # one that is damaged costs that all is put again
-                files = decode_versioned(b"".join(self.destination.read(name)), name, _Begun, _VERSION).files
-                self.begun, self._last = {entry.path: entry for entry in files}, newest
+                self.begun.apply(decode_point(b"".join(self.destination.read(name)), name))
+                self._last = newest
         return name
 
+    def _named(self) -> set[str]:
+        """Names of objects that the state, or what is begun of the next one, is made of."""
+        entries = chain(self.state.files.values(), self.begun.files.values())
+        return {part.name for entry in entries for part in entry.parts}
+
     def _lost(self) -> set[str]:
-        """Names of objects that the next state is made of, and that are not there."""
-        entries = (*self.state.files.values(), *self.begun.values())
-        return {part.name for entry in entries for part in entry.parts} - {
-            file.name for file in self.destination.names(FILES)
-        }
+        """Those of them that are not there."""
+        return self._named() - {file.name for file in self.destination.names(FILES)}
 
     def _remove_orphans(self) -> None:
         """Remove what was put for a point that never came, and is not noted; forget files that have lost objects."""
-        names = {self._read_begun()}
-        lost = self._lost()
-        for files in (self.state.files, self.begun):
+        begun, lost = self._read_begun(), self._lost()
+        for files in (self.state.files, self.begun.files):
             for entry in [entry for entry in files.values() if not lost.isdisjoint(part.name for part in entry.parts)]:
                 del files[entry.path]  # the next point, which is a base, has it anew
-        names.update(part.name for entry in (*self.state.files.values(), *self.begun.values()) for part in entry.parts)
+        names = {begun, *self._named()}
         for _ in self._remove_files(names, lambda time: time > time_of(self.state.id)):
             pass
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from seglog_broker.backup.points import FileChange, Point, PointWriter
-from seglog_broker.backup.store import FILES, LogEntry, Part
+from seglog_broker.backup.points import PointWriter
+from seglog_broker.backup.store import FILES, FileEntry, LogEntry, Part
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.snapshot import LINKED_LAST
 from seglog_broker.storage.io import filenames
@@ -24,12 +24,14 @@ def publish_cut(
     meanwhile: Callable[[], object] = lambda: None,
 ) -> str:
     """Publish all of the directory as it is; its files are read after ``meanwhile``. The id of the moment."""
-    state = writer.state
-    logs, wanted = [], {filenames.REGISTRY_FILE: read_file(fs, f"{directory.path}/{filenames.REGISTRY_FILE}")}
+    state = writer.state.copy()
+    wanted = {filenames.REGISTRY_FILE: read_file(fs, f"{directory.path}/{filenames.REGISTRY_FILE}")}
+    state.files.clear()
+    state.logs.clear()
     sizes: dict[str, dict[int, int]] = {}
     for (topic, number), log in directory.logs.items():
         topic_id = directory.registry.topics[topic].id
-        logs.append(LogEntry(topic, number, topic_id, log.log_start_offset, log.log_end_offset, ()))
+        state.logs[topic, number] = LogEntry(topic, number, topic_id, log.log_start_offset, log.log_end_offset, ())
         sizes[f"{topic}-{number}"] = {base: log.segments.at(base).size for base in log.segments.bases}  # type: ignore[union-attr]
     meanwhile()
     for name, segments in sizes.items():
@@ -43,14 +45,12 @@ def publish_cut(
     for file in LINKED_LAST:
         if fs.exists(f"{directory.path}/{file}"):
             wanted[file] = read_file(fs, f"{directory.path}/{file}")
-    moment = writer.next_id(now_ms)
-    bundle = f"{FILES}{moment}-000000"
+    state.id = writer.next_id(now_ms)
+    bundle = f"{FILES}{state.id}-000000"
     writer.destination.put(bundle, wanted.values())
-    changes, position = [], 0
+    position = 0
     for path, content in wanted.items():
         parts = (Part(bundle, position, len(content), crc32c(content)),) if content else ()
-        changes.append(FileChange(path, len(content), now_ms, 0, 0, parts))
+        state.files[path] = FileEntry(path, len(content), now_ms, 0, parts)
         position += len(content)
-    removed = tuple(path for path in state.files if path not in wanted)
-    writer.publish(Point(moment, state.base, state.id, tuple(changes), removed, tuple(logs)))
-    return moment
+    return writer.publish(state).id

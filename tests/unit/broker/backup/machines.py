@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from seglog_broker.backup.directory_destination import DirectoryDestination
 from seglog_broker.backup.lease import Lease, Terms, run
-from seglog_broker.backup.points import Point, PointStore, PointWriter, difference
+from seglog_broker.backup.points import Point, PointStore, PointWriter, State
 from seglog_broker.backup.promoting import Standby
 from seglog_broker.backup.store import FileEntry, LogEntry, Manifest, Part
 from seglog_broker.config import BrokerConfig
@@ -70,9 +70,7 @@ class Machines:
             entries.append(FileEntry(name, len(content), 1000, 1, (part,)))
         cluster, owner = self.writer.state.cluster_id, self.writer.state.directory_id
         found = Manifest(state, 0, cluster, owner, "v", tuple(entries), (log,), is_cut=True)
-        point = replace(difference(self.writer.state, found), base=self.writer.state.base or state)
-        self.writer.publish(point)
-        return point
+        return self.writer.publish(State.of(found))
 
     def _files(self, below: str) -> Iterator[str]:
         for name in sorted(self.fs.list_directory(f"{self.first}/{below}".rstrip("/"))):

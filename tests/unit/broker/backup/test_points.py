@@ -1,6 +1,6 @@
 """Bases and points of a continuous backup: written, read at any moment, taken over, removed, and a crash in between."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -44,6 +44,7 @@ from seglog_broker.testing.forgetful import (
     CrashPolicy,
     ForgetfulFileSystem,
 )
+from seglog_protocol.checkpoint_files import TopicPartition
 from tests.logs import flip_bit
 from tests.support import each_case, examples
 
@@ -78,23 +79,29 @@ class Place:
         self.destination.put(name, [bytes(size)])
         return Part(name, 0, size, 0)
 
-    def grow(self, path: str = "t-0/0.log", *, kept: int | None = None, **more: object) -> str:
+    def grow(
+        self,
+        path: str = "t-0/0.log",
+        *,
+        kept: int | None = None,
+        removed: Iterable[str] = (),
+        logs: Iterable[LogEntry] = (),
+        gone: Iterable[TopicPartition] = (),
+    ) -> str:
         """Publish a moment at which a file has one part more, behind the first ``kept``; its id."""
-        return self.publish([(path, self.put(), kept)], **more)
-
-    def publish(self, grown: list[tuple[str, Part, int | None]], **more: object) -> str:
-        state = self.writer.state
-        changes = []
-        for path, part, first in grown:
-            had = state.files[path].parts if path in state.files else ()
-            kept = len(had) if first is None else min(first, len(had))
-            size = sum(part.size for part in had[:kept]) + part.size
-            changes.append(FileChange(path, size, 1, 2, kept, (part,)))
+        part, new = self.put(), self.writer.state.copy()
+        for name in removed:
+            new.files.pop(name, None)
+        parts = (*(new.files[path].parts[:kept] if path in new.files else ()), part)
+        new.files[path] = FileEntry(path, sum(part.size for part in parts), 1, 2, parts)
+        for key in gone:
+            del new.logs[key]
+        new.logs.update(((log.topic, log.partition), log) for log in logs)
         self.now += 5_000
-        point = Point(self.writer.next_id(self.now), state.base, state.id, tuple(changes))
-        self.writer.publish(replace(point, **more))
-        self.known[point.id] = self.writer.state.manifest()
-        return point.id
+        new.id = self.writer.next_id(self.now)
+        self.writer.publish(new)
+        self.known[new.id] = self.writer.state.manifest()
+        return new.id
 
     def check(self, moments: dict[str, Manifest] | None = None) -> None:
         """Each moment is as it was, and has its files."""
@@ -158,25 +165,27 @@ def test_a_difference_leads_from_any_state_to_any(
     one: dict[str, list[Part]], other: dict[str, list[Part]], logs: set[int], other_logs: set[int]
 ) -> None:
     first, second = (
-        Manifest(
-            id_at(START + number),
-            START + number,
-            CLUSTER,
-            MINE,
-            "",
-            tuple(FileEntry(path, 10 * len(parts), 1, 2, tuple(parts)) for path, parts in files.items()),
-            tuple(LogEntry("t", partition, "id", 0, number, ()) for partition in there),
-            is_cut=True,
+        State.of(
+            Manifest(
+                id_at(START + number),
+                START + number,
+                CLUSTER,
+                MINE,
+                "",
+                tuple(FileEntry(path, 10 * len(parts), 1, 2, tuple(parts)) for path, parts in files.items()),
+                tuple(LogEntry("t", partition, "id", 0, number, ()) for partition in there),
+                is_cut=True,
+            )
         )
         for number, (files, there) in enumerate([(one, logs), (other, other_logs)])
     )
-    state = State.of(first)
+    state = first.copy()
     point = difference(state, second)
     for change in point.files:
         had, has = one.get(change.path, []), other[change.path]
         assert had[change.kept : change.kept + 1] != has[change.kept : change.kept + 1] or had == has
     state.apply(point)
-    assert state == State.of(second)
+    assert state == second
 
 
 def test_each_moment_is_read_as_it_was() -> None:
@@ -210,7 +219,7 @@ def test_a_base_follows_an_hour_or_points_as_long_as_it_and_is_the_first_of_each
     }
     place.begin()
     third = place.grow()
-    long = place.grow(removed=tuple(f"t-0/{number:0100}" for number in range(POINTS_BYTES_MIN // 100)))
+    long = place.grow(logs=[LogEntry("t", number, "." * 100, 0, 0, ()) for number in range(POINTS_BYTES_MIN // 100)])
     assert place.store.bases() == [first, second, third, long]
     place.check()
 
