@@ -4,10 +4,12 @@ from typing import cast
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.backup.agent_messages import Cut, PartitionCut, to_agent
-from seglog_broker.backup.following import _of_closed_segments, _state_at
+from seglog_broker.backup.finishing import at_the_cut
+from seglog_broker.backup.following import _of_closed_segments
 from seglog_broker.partitions.cuts import CutMaker, Moment
 from seglog_broker.storage.directory.snapshot import LINKED_LAST
 from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE, REGISTRY_FILE, partition_directory_name
+from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_protocol import checkpoint_files as checkpoints
 from seglog_protocol import segment_files as names
@@ -69,7 +71,9 @@ class Copier:
             there = [name for name in (*closed, *SMALL_FILES) if f"/data/{directory}/{name}" in found]
             copied |= {f"{directory}/{name}": found[f"/data/{directory}/{name}"] for name in there}
             copied[active] = found[f"/data/{active}"][: part.active_size]
-            copied[f"{directory}/{names.PARTITION_STATE_FILE}"] = _state_at(fs, f"/data/{directory}", part)
+            copied[f"{directory}/{names.PARTITION_STATE_FILE}"] = at_the_cut(
+                PartitionState.load(fs, f"/data/{directory}"), part.log_start, part.log_end
+            ).encode()
             offsets[key] = bases[-1]
         if self.partitions.keys() & {*self.cuts.replaced_since(self._number)}:
             return None

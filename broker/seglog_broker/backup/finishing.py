@@ -57,13 +57,13 @@ def _contents(fs: FileSystem, path: str, manifest: Manifest) -> Iterator[tuple[s
         if log.log_start > min(bases[directory]):
             offsets[LOG_START_CHECKPOINT][key] = log.log_start
         found = PartitionState.load(fs, f"{path}/{directory}")
-        state = _at_the_cut(found, log.log_start, log.log_end)
+        state = at_the_cut(found, log.log_start, log.log_end)
         if state != found:
             yield f"{path}/{directory}/{PARTITION_STATE_FILE}", state.encode()
     yield from ((f"{path}/{name}", encode_offsets(content)) for name, content in offsets.items())
 
 
-def _at_the_cut(state: PartitionState, log_start: int, log_end: int) -> PartitionState:
+def at_the_cut(state: PartitionState, log_start: int, log_end: int) -> PartitionState:
     """A state without what it has of later."""
     return replace(
         state,

@@ -9,7 +9,6 @@ Nothing is kept on the disk, and in memory what the place has, a line for each f
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -26,7 +25,7 @@ from seglog_broker.storage.directory.snapshot import LINKED_LAST
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.copying import SourceTooShortError
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
-from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT, TopicPartition
 from seglog_protocol.checksum import crc32c
@@ -37,7 +36,7 @@ REMOVED_A_ROUND: Final = 20
 NOTED_BYTES: Final = 256 * 1024 * 1024
 """Bytes put for a point that has not come, before those are noted for the next process."""
 
-_AS_THEY_ARE: Final = (filenames.PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT)
+_SMALL_FILES: Final = (filenames.PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT, PARTITION_STATE_FILE)
 _KEPT_SUFFIXES: Final = frozenset(names.SEGMENT_SUFFIXES) - {names.AWAITED_SUFFIX}
 
 
@@ -196,12 +195,12 @@ class Follower:
         is_listed = key in self._to_list
         before = self._writer.state.logs.get(key)
         if is_listed or before is None or before.log_start != cut.log_start:
-            yield from self._small_files(directory, cut)
+            yield from self._small_files(directory)
         if is_listed:
             found = self._fs.list_directory(f"{self._log_dir}/{directory}")
             closed = _of_closed_segments(found, bases)
             awaited = {name.removesuffix(names.AWAITED_SUFFIX) for name in found if name.endswith(names.AWAITED_SUFFIX)}
-            for name in self._names.get(directory, set()) - {*closed, active, *_AS_THEY_ARE, PARTITION_STATE_FILE}:
+            for name in self._names.get(directory, set()) - {*closed, active, *_SMALL_FILES}:
                 self._set(f"{directory}/{name}", None)
             for base in bases[:-1]:
                 if (log := names.segment_file_name(base, names.LOG_SUFFIX)) not in closed:
@@ -219,15 +218,13 @@ class Follower:
         if before is None or before.size != self._fs.stat(f"{self._log_dir}/{path}").size:
             self.lacking = self.lacking or path
 
-    def _small_files(self, directory: str, cut: PartitionCut) -> Iterator[Piece]:
-        for name in _AS_THEY_ARE:
+    def _small_files(self, directory: str) -> Iterator[Piece]:
+        for name in _SMALL_FILES:
             path = f"{self._log_dir}/{directory}/{name}"
             if self._fs.exists(path):
                 found = self._fs.stat(path)
                 file = SourceFile(f"{directory}/{name}", found.size, found.mtime_ms, found.inode)
                 yield from self._short_file(file, partial(read_file, self._fs, path))
-        content = partial(_state_at, self._fs, f"{self._log_dir}/{directory}", cut)
-        yield from self._short_file(SourceFile(f"{directory}/{PARTITION_STATE_FILE}", 0, self._moment_ms, 0), content)
 
     def _of_root(self, paths: Iterable[str]) -> Iterator[Piece]:
         """Files that are replaced as a whole, those of these paths that there are."""
@@ -330,15 +327,3 @@ def _of_closed_segments(found: Iterable[str], bases: Sequence[int]) -> list[str]
         return base in every if suffix == names.SNAPSHOT_SUFFIX else base in closed and suffix in _KEPT_SUFFIXES
 
     return [name for name in found if is_wanted(name)]
-
-
-def _state_at(fs: FileSystem, directory: str, cut: PartitionCut) -> bytes:
-    """The content of ``seglog-partition.json``, without what is of later than the cut."""
-    state = PartitionState.load(fs, directory)
-    return replace(
-        state,
-        log_start=cut.log_start,
-        deleted_before=min(state.deleted_before, cut.log_start),
-        held_end=min(state.held_end, cut.log_end),
-        stopped=None,
-    ).encode()

@@ -16,12 +16,11 @@ from seglog_broker.backup.points import PointStore, PointWriter, State
 from seglog_broker.backup.store import FILES, BackupError, FileEntry, OtherOwnerError, ms_of
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.segment.awaited import AwaitedLog, AwaitedPart, write_awaited
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.checksum import crc32c
 from tests.logs import ManualClock, append_one, arrive, bases_of, batch, cut_file, opened_directory
-from tests.unit.broker.storage.steps import create_topic, delete_topic, save_state, take_oldest
+from tests.unit.broker.storage.steps import create_topic, delete_topic, take_oldest
 
 KEEP_MS = 86_400_000
 SEGMENT_BYTES = 40_000
@@ -334,7 +333,7 @@ def test_a_topic_made_again_has_nothing_of_the_old_one() -> None:
     assert state.logs.keys() == {("t", 0)}
     assert state.logs["t", 0].topic_id != before
     assert {path for path in state.files if path.startswith("t-")} == {
-        f"t-0/{name}" for name in (LOG, "leader-epoch-checkpoint", "partition.metadata", PARTITION_STATE_FILE)
+        f"t-0/{name}" for name in (LOG, "leader-epoch-checkpoint", "partition.metadata")
     }
 
 
@@ -353,30 +352,6 @@ def test_a_topic_deleted_while_no_process_ran_is_gone() -> None:
     broker.begin()
     broker.publish()
     assert broker.newest().logs == {}
-
-
-def test_the_state_of_a_partition_says_nothing_of_after_the_cut() -> None:
-    broker = started(3)
-    broker.append(30)
-
-    def go_on() -> None:
-        broker.append(30)
-        broker.log().flusher.flush_deep()
-        broker.log().truncate_before(50)
-        save_state(broker.log())
-
-    broker.after_cut = go_on
-    broker.publish()
-    content = broker.content(broker.newest().files[f"t-0/{PARTITION_STATE_FILE}"])
-    broker.fs.load({f"/copy/{PARTITION_STATE_FILE}": content})
-    state = PartitionState.read(broker.fs, "/copy")
-    assert (state.log_start, state.deleted_before, state.stopped) == (0, 0, None)
-    assert state.held_end <= 33
-    broker.publish()
-    broker.fs.rename("/copy", "/older")
-    content = broker.content(broker.newest().files[f"t-0/{PARTITION_STATE_FILE}"])
-    broker.fs.load({f"/copy/{PARTITION_STATE_FILE}": content})
-    assert PartitionState.read(broker.fs, "/copy").log_start == 50
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -8,7 +8,8 @@ import pytest
 from seglog_broker.backup.destination import DestinationError
 from seglog_broker.backup.lease import run
 from seglog_broker.backup.points import PointWriter, TakenOverError
-from seglog_broker.backup.promoting import PLAN_FILE, NotPromotedError, Standby
+from seglog_broker.backup.promoting import NotPromotedError, Standby
+from seglog_broker.backup.standby_directory import PLAN_FILE
 from seglog_broker.testing.forgetful import PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError
 from tests.unit.broker.backup.machines import LEASE_MS, Machines
