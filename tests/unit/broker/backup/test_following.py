@@ -532,7 +532,8 @@ def test_what_somebody_has_removed_from_the_place_is_told_and_put_again() -> Non
     broker.append()
     rounds = Rounds(broker)
     broker.begin()  # as the process that has put it, for which it is there
-    broker.writer.state.files.update(PointStore(broker.destination).at().files)
+    for state in (broker.writer.state, broker.writer.begun):
+        state.files.update(PointStore(broker.destination).at().files)
     assert rounds.rounds.step() == 1.0
     broker.begin()
     assert rounds.rounds.step() == 5.0
