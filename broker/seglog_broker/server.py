@@ -205,6 +205,9 @@ async def serve(
                 nursery.start_soon(_run_tasks, broker, tasks, running)
                 nursery.start_soon(_run_ready, ready, serving)
                 await running.wait()
+                if broker.fence is not None:
+                    nursery.start_soon(broker.fence.watch)
+                    await broker.fence.wait_open(partial(_note_awaited, config, manager))
                 addresses, kafka, pages = map(addresses_of, (listeners, kafka_listeners, http_listeners))
                 native_port = listeners[0].socket.getsockname()[1]
                 log.info(
@@ -250,6 +253,12 @@ async def serve(
         if problems is not None:
             problems += unclean
         log.info("broker_stopped")
+
+
+def _note_awaited(config: BrokerConfig, manager: ServiceManager, reason: str) -> None:
+    """Say why the lease is not held, before it is for the first time."""
+    log.info("lease_awaited", place=config.seglog_backup_to, reason=reason)
+    manager.status(f"Waiting for the lease in {config.seglog_backup_to}: {reason}")
 
 
 def _opened(

@@ -173,6 +173,7 @@ class Broker:
         """How far the continuous backup is; None where there is none."""
         if config.seglog_backup_to:
             self.backup = BackupProgress(config, commits.feed, CutMaker(*common, commits.feed))
+        self.fence = None if self.backup is None else self.backup.fence
         self.idle_writers = IdleWriters(self.partitions, directory.handles)
         self.checkpoints = CheckpointWriter(directory, fs, offload, self.metrics)
         self.deletions = PendingDeletions()

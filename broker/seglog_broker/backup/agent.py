@@ -6,6 +6,7 @@ once, also during an upload: what has no point yet is put again by the next one.
 """
 
 import os
+import platform
 import signal
 import sys
 import threading
@@ -23,8 +24,10 @@ from seglog_broker.backup.agent_messages import (
     Cut,
     CutWanted,
     FromAgent,
+    LeaseLost,
     Stop,
     ToAgent,
+    Trouble,
     line_of,
     to_agent,
 )
@@ -32,6 +35,8 @@ from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.encrypted_destination import read_key_file
 from seglog_broker.backup.following import Follower
 from seglog_broker.backup.keeping_up import ROUND_SECONDS_MIN, KeepingUp
+from seglog_broker.backup.lease import Terms
+from seglog_broker.backup.lease_thread import LeaseThread, Told
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.points import PointWriter
 from seglog_broker.storage.io.clock import Throttle
@@ -102,14 +107,27 @@ def _destination(begin: Begin, throttle: Throttle | None) -> Destination:
     return open_destination(PosixFileSystem(), begin.place, key=key, throttle=throttle)
 
 
-def _open_follower(begin: Begin, broker: Broker, throttle: Throttle) -> Follower:
-    """Claim the place and read what it has. Raises BackupError, DestinationError, KeyFileError."""
+def _keep_lease(broker: Broker, message: Told) -> None:
+    """Tell the broker of its lease; without one there is nothing more to do."""
+    broker.tell(message)
+    if isinstance(message, LeaseLost | Trouble):
+        os._exit(0)
+
+
+def _open_follower(begin: Begin, broker: Broker, throttle: Throttle, lease: LeaseThread) -> Follower:
+    """Claim the place, begin to keep its lease, and read what it has.
+
+    Raises BackupError, DestinationError, KeyFileError.
+    """
     destination = _destination(begin, throttle)
     try:
         writer = PointWriter(destination, begin.cluster_id, begin.directory_id)
     except BaseException:
         destination.close()
         raise
+    if begin.lease_ms:
+        host = platform.node()
+        lease.start(Terms(begin.incarnation, begin.directory_id, writer.epoch, host, begin.lease_ms))
     read = throttle.total
     return Follower(
         PosixFileSystem(),
@@ -134,13 +152,15 @@ def main() -> NoReturn:
     broker = Broker()
     begin = broker.next(Begin)
     throttle = Throttle(begin.bandwidth or None, time.monotonic, time.sleep, window_seconds=0.0)
-    # A lease is held here: by a thread, with a ``_destination`` of its own, so that no upload holds it up.
-    rounds = KeepingUp(partial(_open_follower, begin, broker, throttle), broker.tell, time.monotonic, begin.lag_ms)
+    lease = LeaseThread(partial(_destination, begin, None), partial(_keep_lease, broker))
+    open_follower = partial(_open_follower, begin, broker, throttle, lease)
+    rounds = KeepingUp(open_follower, broker.tell, time.monotonic, begin.lag_ms)
     seconds: float | None = 0.0
     while not broker.stop_wanted.wait(seconds):
         seconds = rounds.step()  # after None, for ever
     while seconds is not None and rounds.step() is not None and rounds.failed:
         time.sleep(ROUND_SECONDS_MIN)  # the broker ends this when it takes long
+    lease.release()
     sys.exit(0)
 
 

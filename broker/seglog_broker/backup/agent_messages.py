@@ -25,6 +25,8 @@ class Begin(msgspec.Struct, frozen=True, tag="begin"):
     """0 without a lease."""
     cluster_id: str
     directory_id: str
+    incarnation: str = ""
+    """The broker's own name, which no other process has ever had: the holder of the lease, whatever keeps it for it."""
 
 
 class PartitionCut(msgspec.Struct, frozen=True, array_like=True):
@@ -112,13 +114,19 @@ class LeaseHeld(msgspec.Struct, frozen=True, tag="lease held"):
     until_ns: int
 
 
+class LeaseAwaited(msgspec.Struct, frozen=True, tag="lease awaited"):
+    """The lease is not held yet, or cannot be renewed now, for this reason."""
+
+    reason: str
+
+
 class LeaseLost(msgspec.Struct, frozen=True, tag="lease lost"):
     """Another broker has the lease; this one must never acknowledge again."""
 
     reason: str
 
 
-FromAgent = CutWanted | ChangesWanted | Published | Trouble | LeaseHeld | LeaseLost
+FromAgent = CutWanted | ChangesWanted | Published | Trouble | LeaseHeld | LeaseAwaited | LeaseLost
 
 LINE_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of a line: a cut of all partitions with all their segments is the longest."""

@@ -6,8 +6,17 @@ from seglog_protocol.errors import InvalidConfigError
 
 
 def check_backup(config: BrokerConfig) -> None:
-    """Raise InvalidConfigError where the place is no place, or its key cannot be used. Reads the key's file."""
+    """Raise InvalidConfigError where the place is none, its key cannot be used, or a lease has no place.
+
+    Reads the file of the key.
+    """
     place, key_file = config.seglog_backup_to, config.seglog_backup_key_file
+    if not place and config.seglog_backup_lease_ms:
+        raise InvalidConfigError(
+            f"seglog.backup.lease.ms = {config.seglog_backup_lease_ms} cannot be used: a lease is kept in the place of "
+            "the backup, which seglog.backup.to does not name.",
+            key="seglog.backup.lease.ms",
+        )
     if not place:
         return
     why = why_no_place(place)

@@ -15,9 +15,13 @@ class DestinationError(Exception):
     """The destination cannot be read or written; the message says which name, why, and what to do."""
 
 
-def no_conditions(place: str, what: str) -> DestinationError:
+class NoConditionsError(DestinationError):
+    """The destination has no ``put_new`` that can be relied on."""
+
+
+def no_conditions(place: str, what: str) -> NoConditionsError:
     """The error for a destination without ``put_new``; ``what`` says what it does instead."""
-    return DestinationError(
+    return NoConditionsError(
         f"{place} cannot have a lease: it {what}, so that two brokers could acknowledge at once. Name a directory, or "
         "a store that honours If-None-Match, as those of Amazon, Google and Azure do; or go without a lease, with "
         "seglog.backup.lease.ms=0"

@@ -110,7 +110,7 @@ Steps = Generator[Step, Any, None]
 class Lease:
     """The lease as one incarnation of a broker sees it. One user at a time.
 
-    Until it is lost, or released, its owner calls ``renew`` at ``renew_at_ns``.
+    Its owner takes the steps of ``keep``, and at the end those of ``release``.
     """
 
     def __init__(self, own: Terms, now: Callable[[], int]) -> None:
@@ -148,6 +148,18 @@ class Lease:
             yield Pause(ready)
         yield from self.renew()
         self.waits_for = ""
+
+    def keep(self, held: Callable[[int], None]) -> Steps:
+        """Take the lease and renew it, three times in its duration, until it is lost.
+
+        ``held`` gets each new moment until which it is. Raises LeaseLostError.
+        """
+        yield from self.acquire()
+        while True:
+            held(self.until_ns)
+            while self.now() < self.renew_at_ns:
+                yield Pause(self.renew_at_ns)
+            yield from self.renew()
 
     def renew(self) -> Steps:
         """Create the next number, and hold the lease from a moment before that. Raises LeaseLostError."""

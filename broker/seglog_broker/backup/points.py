@@ -81,6 +81,11 @@ _VERSION: Final = 1
 _READERS: Final = 8
 """Points that are read at a time."""
 
+_OTHERWISE: Final = (
+    "restore with --take-over; if it serves now let this machine follow it (seglogd --standby --from PLACE, with an "
+    "empty log directory)"
+)
+
 
 class FileChange(NamedTuple):
     """A file that is new or has changed: it has the first ``kept`` parts that it had, and then ``parts``."""
@@ -350,7 +355,7 @@ class PointWriter:
         """
         owner = owner_for(destination, cluster_id)
         if owner is not None and owner.directory_id != directory_id:
-            raise other_directory(destination.place, owner, directory_id, "restore with --take-over")
+            raise other_directory(destination.place, owner, directory_id, _OTHERWISE)
         self._marker = replace(owner or Marker(cluster_id, directory_id), version=VERSION_OF_POINTS)
         if owner != self._marker:
             destination.put(MARKER, [self._marker.encode()])

@@ -635,7 +635,7 @@ class BrokerConfig:
     )
     seglog_backup_lease_ms: int = key(
         0,
-        Long(3000, also=0),
+        Long(3000, 600_000, also=0),
         "Milliseconds for which the broker may acknowledge after it has renewed its lease in the place, so that a "
         "standby can take over; 0: no lease.",
         "Together with seglogd --standby. While the place cannot be reached, nothing is acknowledged.",

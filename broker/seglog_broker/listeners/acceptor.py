@@ -118,6 +118,7 @@ class Acceptor:
         own_max: int | None = None,
         own_min: int = 0,
         kind_of: Callable[[Transport], Listener] | None = None,
+        has_fence: bool = True,
     ) -> None:
         """``connect`` makes the connection of an accepted stream, ``encode_refusal`` the error for one too many.
 
@@ -126,6 +127,7 @@ class Acceptor:
         such a protocol takes one more in place of the one that has been idle the longest, else of one whose peer does
         not read; it is refused where there is none. ``own_min`` connections it has also beyond the limit of all.
         ``kind_of`` an accepted stream says which listener's limits hold (``ConnectionLimits``); None: none of them.
+        Without ``has_fence`` its answers promise nothing, and go out also where the broker does not hold its lease.
         """
         self._broker = broker
         self._connect = connect
@@ -134,6 +136,7 @@ class Acceptor:
         self._own_max = own_max
         self._own_min = own_min
         self._kind_of = kind_of
+        self._fence = broker.fence if has_fence else None
         self._connections: dict[Connection, trio.CancelScope] = {}
         self._refusals = 0
         self._ready = trio.Event()
@@ -212,6 +215,7 @@ class Acceptor:
             if problem.ends("accept"):
                 log.info("accept_resumed")
             transport = Transport.of_stream(stream, self._broker.config.socket_send_buffer_bytes)
+            transport.fence = self._fence
             host = transport.host
             if not self._faults.accepts(transport):
                 transport.reset_at_close()

@@ -146,7 +146,8 @@ async def serve_http(
         return Connection(broker, kind.transport(transport, broker), wire, ready, run, None, kind)
 
     refuse = _refusal if kind.tls is None else no_refusal
-    await Acceptor(broker, connect, refuse, faults, CONNECTIONS_MAX, kept).run(listeners, task_status)
+    accepting = Acceptor(broker, connect, refuse, faults, CONNECTIONS_MAX, kept, has_fence=False)
+    await accepting.run(listeners, task_status)
 
 
 def _refusal(error: SeglogError) -> bytes:

@@ -53,6 +53,7 @@ class TlsTransport(Transport):
         self._owed = 0  # bytes whose ciphertext is complete, and of which ``send`` has not told yet
         self._offload = offload
         self._context = context
+        self.fence = plain.fence
         self._is_ending = False
         self.is_encrypted = True
 
@@ -161,6 +162,7 @@ class TlsTransport(Transport):
 
     def _receive_ciphertext(self) -> int:
         """Receive bytes to be decrypted; their number, 0 at the end. Raises OSError, BlockingIOError without any."""
+        self.look()
         data = self._sock.recv(CIPHERTEXT_BYTES)
         if data:
             self._incoming.write(data)
@@ -218,6 +220,7 @@ class TlsTransport(Transport):
         while self._unsent or self._outgoing.pending:
             if not self._unsent:
                 self._unsent = memoryview(self._outgoing.read())
+            self.look()
             try:
                 self._unsent = self._unsent[self._sock.send(self._unsent) :]
             except BlockingIOError:

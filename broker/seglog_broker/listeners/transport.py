@@ -18,6 +18,7 @@ import trio
 from mypy_extensions import mypyc_attr
 
 from seglog_broker.config import join_address
+from seglog_broker.runtime.fence import Fence
 from seglog_broker.storage.io.filesystem import Buffer, File
 
 _READ_HANGUP: Final = getattr(select, "POLLRDHUP", 0)
@@ -45,6 +46,9 @@ class Transport:
         self.has_pending = False
         """Whether bytes have been received, though the socket does not say so."""
         self.is_encrypted = False
+        self.fence: Fence | None = None
+        """Looked at before anything is sent or received; None for a connection, or a broker, without one."""
+        self._is_barred = False
         self.first_bytes = b""
         """What has come in place of TLS, where TLS is to begin."""
 
@@ -108,8 +112,18 @@ class Transport:
             return "", 0
         return str(host), int(port)
 
+    def look(self) -> None:
+        """Raise FenceError where the fence is not open, and for ever then: the peer has missed something.
+
+        For what gives bytes to the socket, as the last step before that.
+        """
+        if self.fence is not None and (self._is_barred or not self.fence.is_open):
+            self._is_barred = True
+            raise self.fence.refusal()
+
     def receive_into(self, buffer: memoryview) -> int:
         """Receive into ``buffer``; the number of bytes, 0 when the peer has finished sending."""
+        self.look()  # what nobody may answer is not begun
         return self._sock.recv_into(buffer)
 
     def wait_readable(self) -> Awaitable[None]:
@@ -140,6 +154,7 @@ class Transport:
         A peer that has left gets nothing more, and what it has sent before is served: the end comes when all is read.
         """
         if not self.is_peer_gone:
+            self.look()
             try:
                 return self._sock.send(data, _MSG_MORE if more else 0)
             except ConnectionError:
@@ -154,7 +169,10 @@ class Transport:
             descriptor = file.fileno()
         except OSError:  # a file in memory
             return None
-        return os.sendfile(self._sock.fileno(), descriptor, position, size) if file.is_cached(position, size) else None
+        if not file.is_cached(position, size):
+            return None
+        self.look()
+        return os.sendfile(self._sock.fileno(), descriptor, position, size)
 
     def wait_writable(self) -> Awaitable[None]:
         """To be awaited: until the socket takes more."""

@@ -10,6 +10,7 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.partitions.cuts import CutMaker, Moment
 from seglog_broker.partitions.feed import Feed
 from seglog_broker.partitions.partition import Problem
+from seglog_broker.runtime.fence import Fence
 from seglog_protocol.messages import BackupStatus
 
 CUTS_REMEMBERED_MAX: Final = 100
@@ -38,6 +39,8 @@ class BackupProgress:
         self.cuts: Final = cuts
         self.place: Final = config.seglog_backup_to
         self.lag_ms: Final = config.seglog_backup_lag_ms
+        self.fence: Final = Fence() if config.seglog_backup_lease_ms else None
+        """Open while the broker may acknowledge; None without a lease."""
         self.reason: str | None = None
         """Why nothing is published now."""
         self.published_id: str | None = None
@@ -53,6 +56,11 @@ class BackupProgress:
         self._published: _Mark | None = None
         self._clean_at: float | None = None  # when nothing was there to be lost, by the loop's clock
         feed.follow()
+
+    @property
+    def is_lease_lost(self) -> bool:
+        """True where the broker may never acknowledge again."""
+        return self.fence is not None and bool(self.fence.end_reason)
 
     def begin(self) -> None:
         """Another process makes the backup from now on, and gets everything first."""
@@ -126,6 +134,9 @@ class BackupProgress:
 
     def problems(self) -> Iterator[Problem]:
         """Problems of the backup."""
+        if self.fence is not None and not self.fence.is_open:
+            sentence = f"nothing is acknowledged, as the broker does not hold its lease: {self.fence.waits_for}"
+            yield Problem("backup", sentence)
         reason, seconds = self.why_held_up(), self.lost_seconds()
         if reason is not None:
             yield Problem("backup", f"the backup to {self.place} is held up: {reason}")

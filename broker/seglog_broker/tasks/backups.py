@@ -5,6 +5,7 @@ is started again, after a pause that grows; it then gets everything anew, and fi
 """
 
 import sys
+import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from seglog_broker.backup import agent_messages as lines
 from seglog_broker.logger import get_logger
 from seglog_broker.partitions.backup_progress import BackupProgress
 from seglog_broker.partitions.scheduler import Service
+from seglog_broker.runtime.fence import Fence
 from seglog_broker.storage.directory.identity import decode_properties
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import read_file
@@ -48,6 +50,7 @@ class Backups(Service):
     def __post_init__(self) -> None:
         self._sending = trio.Lock()
         self._has_published = False
+        self._incarnation = uuid.uuid4().hex
 
     async def run(self) -> None:
         """Have the backup made until cancelled, or until the broker stops and the last cut is published."""
@@ -56,14 +59,14 @@ class Backups(Service):
         progress, pause = self.progress, PAUSE_SECONDS
         progress.has_ended = trio.Event()
         try:
-            while not progress.stop_wanted.is_set():
+            while not (progress.stop_wanted.is_set() or progress.is_lease_lost):
                 self._has_published = False
                 progress.begin()
                 try:
                     ended = await self._serve_one(progress)
                 except OSError as error:
                     ended = f"it could not be started: {why(error)}"
-                if progress.stop_wanted.is_set():
+                if progress.stop_wanted.is_set() or progress.is_lease_lost:
                     return
                 pause = PAUSE_SECONDS if self._has_published else pause
                 progress.reason = f"the process that makes it has died, and is started again: {ended}"
@@ -109,6 +112,7 @@ class Backups(Service):
             config.seglog_backup_lease_ms,
             self._directory.cluster_id,
             decode_properties(identity).get("directory.id", ""),
+            self._incarnation,
         )
 
     def _take(self, nursery: trio.Nursery, progress: BackupProgress, agent: Agent, message: lines.FromAgent) -> None:
@@ -124,6 +128,21 @@ class Backups(Service):
                 progress.note_published(message.number, message.id, message.written)
             case lines.Trouble():
                 self._note_trouble(progress, message.reason)
+                if message.is_final and message.reason is not None and progress.fence is not None:
+                    progress.fence.end(message.reason)
+            case _ if progress.fence is not None:
+                self._take_of_lease(progress.fence, message)
+
+    @staticmethod
+    def _take_of_lease(fence: Fence, message: lines.FromAgent) -> None:
+        """Take what the process says of the lease."""
+        match message:
+            case lines.LeaseHeld():
+                fence.hold(message.until_ns)
+            case lines.LeaseAwaited():
+                fence.wait_for(message.reason)
+            case lines.LeaseLost():
+                fence.end(message.reason)
 
     async def _answer_with_cut(self, progress: BackupProgress, agent: Agent, is_whole: bool) -> None:
         moment = await progress.cuts.cut(is_whole=is_whole)

@@ -4,7 +4,8 @@
 page       tells                                                                  shown to    200; else
 ========== ====================================================================== =========== ======================
 /livez     the broker answers                                                     anybody     always
-/readyz    all partitions are served, or how far their recovery is                anybody     503 while some recover
+/readyz    all partitions are served, or how far their recovery is                anybody     503 while some recover,
+                                                                                             or without its lease
 /healthz   the problems that ``seglog ping`` names                                ``refusal`` 503 with problems
 /metrics   the families of docs/METRICS.md, for Prometheus; those of ``name[]``   ``refusal`` always
 ========== ====================================================================== =========== ======================
@@ -79,6 +80,10 @@ def live(_broker: Broker) -> Answer:
 
 def ready(broker: Broker) -> Answer:
     """Whether it serves all partitions, but for those that wait for room on the disk, which are problems."""
+    if broker.fence is not None and not broker.fence.is_open:
+        return json_object(
+            HTTPStatus.SERVICE_UNAVAILABLE, {"status": "without lease", "reason": broker.fence.waits_for}
+        )
     progress = broker.recoveries.progress(broker.views)
     if progress is None:
         return json_object(HTTPStatus.OK, {"status": "ready"})

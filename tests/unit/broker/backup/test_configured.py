@@ -44,3 +44,10 @@ def test_its_key_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
         with pytest.raises(InvalidConfigError, match=reason) as refused:
             check_backup(config_of(to="/mnt/copies", key_file=file))
         assert refused.value.key == "seglog.backup.key.file"
+
+
+def test_a_lease_is_kept_in_a_place() -> None:
+    check_backup(config_of(to="/mnt/copies", lease_ms="3000"))
+    with pytest.raises(InvalidConfigError, match="a lease is kept in the place of the backup") as refused:
+        check_backup(config_of(lease_ms="3000"))
+    assert refused.value.key == "seglog.backup.lease.ms"

@@ -738,7 +738,7 @@ def other_value(key: Key) -> str:
     taken = {key.text(key.default if key.holds is None else key.holds)}
     words = "true false 2 3 0.25 127.0.0.1:1 lz4 compact 1:1 2000000 json debug empty os PLAINTEXT://127.0.0.1:1 range"
     words += " disabled broker INTERNAL:PLAINTEXT User:alice PLAIN TLSv1.3 required LogAppendTime"
-    words += f" {AUTHORIZERS[0]}"
+    words += f" {AUTHORIZERS[0]} 4000"
     of_limits = ("45001", "14999", "16000", "2001", "101", "11") if key.name.startswith("group.share.") else ()
     for text in (*words.split(), *of_limits):
         try:

@@ -164,6 +164,7 @@ class FakeBroker:
     def __init__(self, offload: Offload | None = None, **config: Any) -> None:
         self.config = replace(BrokerConfig(), **config)
         self.live_config = LiveConfig(self.config)
+        self.fence = None
         self.offload = InlineOffload() if offload is None else offload
         self.authority = Authority(self.config, Rules())
         self.directory = SimpleNamespace(accounts=AccountStore(ForgetfulFileSystem(), "/accounts.json"))
