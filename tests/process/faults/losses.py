@@ -316,6 +316,7 @@ def lose_again_and_again(place: str, folder: Path, *more: str) -> None:
     settings = (f"seglog.backup.to={place}", "seglog.backup.lag.ms=2000", "seglog.backup.keep.ms=60000", *more)
     promises = Promises(folder)
     with kafka_daemon(folder / "data", *settings) as running:
+        arguments = running.arguments
         make_topics(running, is_small=MEGABYTES * SECONDS < 100)
         load = Load(running, folder, MEGABYTES)
         try:
@@ -331,11 +332,16 @@ def lose_again_and_again(place: str, folder: Path, *more: str) -> None:
                 shutil.rmtree(folder / "look")
                 if number == LOSSES - 1:
                     _judge_an_earlier_moment(place, folder / "until", promises, watch)
-                restored(place, running.directory, "--take-over")
+                if number % 2:
+                    restored(place, running.directory, "--take-over")
+                else:
+                    running.arguments = (*running.arguments, "--from", place, "--take-over")
                 promises.go_on(found, told.bound)
                 load.workers["reader"].kill()
                 running.start()
+                running.arguments = arguments
             wait_until(lambda: promises.is_drained(found), "jobs to be done")
+            wait_until(lambda: not any(running.directory.glob("*/*.awaited")), "all segments to come")
         finally:
             load.end()
         assert running.stop() == 0
