@@ -16,6 +16,10 @@ from seglog_broker.workers.messages import AnswerT, JobKind, JobT, Progress, Wor
 COMMAND: Final = (sys.executable, "-P", "-m", "seglog_broker.workers")
 """The command that starts a worker, without its last argument: the worker's kind."""
 
+END_SECONDS: Final = 2.0
+"""How long the end of a killed process is waited for. One that waits for a file system that hangs ends when that
+answers, and a stop of the broker must not wait for a place of backups that is on it."""
+
 _STDERR_BYTES_MAX: Final = 2000
 """The end of a dead worker's standard error that goes into the error."""
 
@@ -168,10 +172,10 @@ class Process:
         return data
 
     async def end(self) -> None:
-        """Kill the process; returns when it has ended."""
+        """Kill the process; returns when it has ended, or END_SECONDS later: it does nothing more when it goes on."""
         if self._process.returncode is None:
             self._process.kill()
-        with trio.CancelScope(shield=True):
+        with trio.move_on_after(END_SECONDS, shield=True):
             await self._process.wait()
             await self._stdin.aclose()
             await self._stdout.aclose()
