@@ -34,7 +34,7 @@ REMOVED_A_ROUND: Final = 20
 """Objects that are removed after a round, at most: an object store takes a tenth of a second for one."""
 
 NOTED_BYTES: Final = 256 * 1024 * 1024
-"""Bytes put for a point that has not come, before those are noted for the next process."""
+"""Bytes put for a point that has not come, before those are noted for the next process; later an eighth of all."""
 
 _SMALL_FILES: Final = (filenames.PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT, PARTITION_STATE_FILE)
 _KEPT_SUFFIXES: Final = frozenset(names.SEGMENT_SUFFIXES) - {names.AWAITED_SUFFIX}
@@ -185,9 +185,10 @@ class Follower:
             file = SourceFile(filenames.REGISTRY_FILE, len(self._registry), self._moment_ms, 0)
             yield from self._short_file(file, partial(bytes, self._registry))
         yield from self._of_root(name for name in LINKED_LAST if name != filenames.CLOCK_FILE)
+        of_kafka = set(self._names.get(METADATA_DIRECTORY, ()))
         if self._fs.exists(f"{self._log_dir}/{METADATA_DIRECTORY}"):
-            listed = self._fs.list_directory(f"{self._log_dir}/{METADATA_DIRECTORY}")
-            yield from self._of_root(f"{METADATA_DIRECTORY}/{name}" for name in listed)
+            of_kafka.update(self._fs.list_directory(f"{self._log_dir}/{METADATA_DIRECTORY}"))
+        yield from self._of_root(f"{METADATA_DIRECTORY}/{name}" for name in sorted(of_kafka))
 
     def _of_partition(self, key: TopicPartition, cut: PartitionCut) -> Iterator[Piece]:
         directory, bases = filenames.partition_directory_name(*key), self._bases[key]
@@ -227,9 +228,12 @@ class Follower:
                 yield from self._short_file(file, partial(read_file, self._fs, path))
 
     def _of_root(self, paths: Iterable[str]) -> Iterator[Piece]:
-        """Files that are replaced as a whole, those of these paths that there are."""
+        """Files that are replaced as a whole, of which there need not be any."""
         for path in paths:
-            if self._fs.exists(f"{self._log_dir}/{path}") and not self._fs.stat(f"{self._log_dir}/{path}").is_directory:
+            if not self._fs.exists(f"{self._log_dir}/{path}"):
+                if path in self._next.files:
+                    self._set(path, None)
+            elif not self._fs.stat(f"{self._log_dir}/{path}").is_directory:
                 yield from self._file(path, None, is_checked=True)
 
     def _file(self, path: str, size: int | None, *, is_checked: bool) -> Iterator[Piece]:
@@ -271,16 +275,16 @@ class Follower:
     def _upload(self, pieces: Iterable[Piece]) -> None:
         """Put the pieces into objects whose names have the id of the point."""
         groups = grouped(pieces, lambda piece: piece.size, (_segment_of, _topic_of))
-        not_noted = 0
+        noted = put = 0
         for number, group in enumerate(groups):
             name = f"{FILES}{self._next.id}-{number:06d}"
             entries = upload(self._fs, self._log_dir, self._destination, name, group)
             self._put.add(name)
             for entry in entries:
                 self._set(entry.path, entry)
-            not_noted += sum(piece.size for piece in group)
-            if not_noted >= self.noted_bytes:
-                not_noted = 0
+            put += sum(piece.size for piece in group)
+            if put - noted >= max(self.noted_bytes, put // 8):
+                noted = put
                 self._put.add(self._writer.note_begun(self._next))
             if len(entries) < len(group):
                 there = {entry.path for entry in entries}

@@ -213,6 +213,9 @@ def test_accounts_that_change_alone_are_a_point() -> None:
     broker.fs.load({"/data/seglog-accounts.json": b"{}"})
     broker.publish()
     assert broker.content(broker.newest().files["seglog-accounts.json"]) == b"{}"
+    broker.fs.unlink("/data/seglog-accounts.json")
+    broker.publish()
+    assert "seglog-accounts.json" not in broker.newest().files
 
 
 def test_a_new_process_continues_without_a_full_copy() -> None:
