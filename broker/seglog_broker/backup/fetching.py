@@ -22,7 +22,7 @@ from seglog_broker.storage.directory.identity import is_being_restored, root_nam
 from seglog_broker.storage.directory.restored_from import RestoredFrom
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.segment.awaited import read_awaited
+from seglog_broker.storage.segment.awaited import discard_arrived, read_awaited
 from seglog_broker.workers.fetch_jobs import BeginJob, Begun, FetchJob, FetchResult
 from seglog_broker.workers.messages import Tools
 from seglog_protocol import segment_files as names
@@ -65,9 +65,13 @@ def fetch_segment(tools: Tools, job: FetchJob, progress: BytesDone) -> FetchResu
         name = f"{names.segment_file_name(job.base_offset, names.LOG_SUFFIX)}{names.TEMPORARY_SUFFIX}"
         file = FileEntry(name, awaited.size, awaited.mtime_ms, 0, tuple(Part(*part) for part in awaited.parts))
         tools.fs.open(f"{job.directory}/{name}", create=True).close()
-        for source, pieces in pieces_of([file]).items():
-            write_pieces(tools.fs, destination, source, pieces, job.directory, progress)
-        make_durable(tools.fs, job.directory, [file])
+        try:
+            for source, pieces in pieces_of([file]).items():
+                write_pieces(tools.fs, destination, source, pieces, job.directory, progress)
+            make_durable(tools.fs, job.directory, [file])
+        except BaseException:  # on a full disk it would keep what others need
+            discard_arrived(tools.fs, job.directory, job.base_offset)
+            raise
         return FetchResult(awaited.size)
 
 

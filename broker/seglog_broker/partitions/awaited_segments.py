@@ -16,6 +16,10 @@ ASKED_MAX: Final = 1_000
 """Segments that requests have asked for; more come in the order of all, until some of these are there."""
 
 
+AGAIN_SECONDS: Final = 10.0
+"""Before a segment that the backup did not give is asked for again, others are: one of them may be damaged there."""
+
+
 class Fetched(NamedTuple):
     """A segment that is fetched, or is to be."""
 
@@ -39,8 +43,8 @@ class AwaitedSegments:
         self._counted = 0, 0  # segments, and their bytes
         self._under_way: set[Fetched] = set()
         self._changed = trio.Event()
-        self.trouble: str | None = None
-        """Why the backup gives none now, as the end of a sentence; None if it does."""
+        self.failed: dict[Fetched, tuple[float, str]] = {}
+        """Until when, on trio's clock, others are tried before, and why the backup did not give it."""
 
     def __len__(self) -> int:
         return sum([len(partition.log.segments.awaited) for partition in self._partitions])
@@ -81,10 +85,12 @@ class AwaitedSegments:
         """Begin with the next segment; None if there is none now. The caller must ``end`` it."""
         for partition in [each for each in self._partitions if each.is_deleted or not each.log.segments.awaited]:
             del self._partitions[partition]
-        for fetched in list(self.asked):
-            if not fetched.is_awaited:
-                del self.asked[fetched]
-        found = next((each for each in self._in_order(asked_only=asked_only) if each not in self._under_way), None)
+        for kept in (self.asked, self.failed):
+            for fetched in [each for each in kept if not each.is_awaited]:
+                del kept[fetched]
+        now = trio.current_time()
+        held = self._under_way | {each for each, (until, _) in self.failed.items() if until > now}
+        found = next((each for each in self._in_order(asked_only=asked_only) if each not in held), None)
         if found is not None:
             self._under_way.add(found)
             if found.partition in self._partitions:  # the others come first the next time
@@ -97,11 +103,22 @@ class AwaitedSegments:
             for partition in self._partitions:
                 yield from (Fetched(partition, base) for base in reversed(partition.log.segments.awaited))
 
+    def note_failed(self, fetched: Fetched, reason: str) -> None:
+        """The backup did not give it; ``reason`` is the end of a sentence."""
+        self.failed.pop(fetched, None)
+        self.failed[fetched] = trio.current_time() + AGAIN_SECONDS, reason
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the backup did not give the one that failed last; None if it gives all."""
+        return next((reason for _, reason in reversed(self.failed.values())), None)
+
     def end(self, fetched: Fetched, *, has_arrived: bool) -> None:
         """End with a segment; one that has arrived can be read now, and its readers are woken."""
         self._under_way.discard(fetched)
         if has_arrived:
             self.asked.pop(fetched, None)
+            self.failed.pop(fetched, None)
             fetched.partition.log.segments.note_arrived(fetched.base_offset)
             fetched.partition.wake_all()
         self.wake()

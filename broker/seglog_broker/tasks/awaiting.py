@@ -5,6 +5,7 @@ reader waits for no segment but its own. Both share ``seglog.backup.bytes.per.se
 they try again, and the broker has a problem until it is back.
 """
 
+import math
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
@@ -121,18 +122,22 @@ class Awaiting(Service):
         while not self._awaited.is_done:
             fetched = self._awaited.begin_next(asked_only=asked_only)
             if fetched is None:
-                await self._awaited.wait()
+                with trio.move_on_after(RETRY_SECONDS if self._awaited.failed else math.inf):
+                    await self._awaited.wait()
                 continue
-            has_arrived = False
+            has_arrived = has_failed = False
             try:
                 await self._fetch(fetcher, fetched)
                 has_arrived = fetched.is_awaited  # else it was deleted meanwhile
             except (OSError, StorageError, WorkerError) as error:
-                self._note_trouble(fetched, error.message if isinstance(error, WorkerError) else why(error))
+                has_failed = True
+                self._note_failed(fetched, error.message if isinstance(error, WorkerError) else why(error))
             finally:
                 self._awaited.end(fetched, has_arrived=has_arrived)
-            if self._awaited.trouble is not None:
+            if has_failed:
                 await trio.sleep(RETRY_SECONDS)
+            elif not self._awaited.failed and self._problems.ends("backup"):
+                log.info("segments_arrive_again")
 
     async def _fetch(self, fetcher: Workers, fetched: Fetched) -> None:
         origin = self._origin()
@@ -142,9 +147,6 @@ class Awaiting(Service):
         async with partition.maintenance:  # no retention is renaming its files
             act = install_arrived if fetched.is_awaited else discard_arrived
             await self._offload.maintenance(act, self._fs, directory, fetched.base_offset)
-        self._awaited.trouble = None
-        if self._problems.ends("backup"):
-            log.info("segments_arrive_again", place=origin.place)
 
     def _origin(self) -> RestoredFrom:
         try:
@@ -152,9 +154,10 @@ class Awaiting(Service):
         except ValueError as error:
             raise StorageError(f"{self._directory.path}/{filenames.RESTORE_FILE} cannot be used: {error}") from error
 
-    def _note_trouble(self, fetched: Fetched, reason: str) -> None:
-        if fetched.partition.is_deleted:
+    def _note_failed(self, fetched: Fetched, reason: str) -> None:
+        if not fetched.is_awaited:
             return
-        self._awaited.trouble = reason
-        if self._problems.begins("backup", reason):
+        is_first = not self._awaited.failed
+        self._awaited.note_failed(fetched, reason)
+        if is_first and self._problems.begins("backup", reason):
             log.warning("segments_do_not_arrive", reason=reason, consequence="reads of them are told to try again")

@@ -87,8 +87,8 @@ class Problems(Service):
         if awaited.trouble is not None:
             yield Problem(
                 "other",
-                f"{counted(len(awaited), 'segment')} of {size_text(awaited.bytes_left)} are not there yet, because the "
-                f"backup that they come from gives none ({awaited.trouble}); it is tried again",
+                f"{counted(len(awaited), 'segment')} of {size_text(awaited.bytes_left)} are not there yet, and their "
+                f"backup does not give {len(awaited.failed)} of them ({awaited.trouble}); they are tried again",
             )
         for part in self._table.in_parts():
             for partition in part:

@@ -21,8 +21,10 @@ from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, fa
 from seglog_broker.inspect.findings import Code
 from seglog_broker.inspect.readable import readable
 from seglog_broker.kafka_export.source import ExportError, read_source
+from seglog_broker.partitions.awaited_segments import AGAIN_SECONDS
 from seglog_broker.storage.directory.identity import is_to_begin
 from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.segment.awaited import read_awaited
 from seglog_broker.tasks.awaiting import RETRY_SECONDS
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload, InlineWorkers
@@ -226,9 +228,27 @@ async def test_where_the_backup_is_away_it_is_told_and_tried_again() -> None:
         assert not [entry for entry in logged if entry["event"] != "segments_do_not_arrive"]
         fs.rename("/away", "/backups")
         with capture_logs() as logged:
-            await trio.sleep(RETRY_SECONDS)
+            await trio.sleep(AGAIN_SECONDS)
         assert broker.hello().problems == []
         assert [entry["event"] for entry in logged] == ["segments_arrive_again", "segments_arrived"]
+
+
+async def test_one_that_is_damaged_there_holds_up_no_other() -> None:
+    fs, _ = begun()
+    newest = read_awaited(fs, "/data/t-0", 280).parts[0].name
+    flip_bit(fs, f"/backups/{newest}", 50_000)
+    async with living_broker.living(fs, LoopClock(), tasks=("awaited segments",)) as broker:
+        await trio.sleep(RETRY_SECONDS * 2)
+        assert list(log_of(broker).segments.awaited) == [280]
+        [problem] = broker.hello().problems
+        assert problem.startswith("1 segment of 58.5 KiB")
+        assert "does not give 1 of them" in problem
+        assert "is damaged" in problem
+        assert not [name for name in contents(fs) if name.endswith(".tmp")]
+        flip_bit(fs, f"/backups/{newest}", 50_000)
+        await trio.sleep(AGAIN_SECONDS)
+        assert broker.hello().problems == []
+        verify(fs, log_of(broker))
 
 
 @each_case("name", ["seglog-restore.json", f"t-1/{280:020d}.awaited"])
