@@ -11,19 +11,13 @@ from typing import Any, Final
 import pytest
 
 from benchmarks.processes import children
-from seglog_broker.backup.conditions import probe_conditions
-from seglog_broker.backup.destination import DestinationError
-from seglog_broker.backup.object_store import open_object_store
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.interop.object_stores import (
     ACCESS_KEY,
     SECRET_KEY,
     CuttingLink,
     Gateway,
     gateway,
-    lying_store,
-    old_store,
     seaweed,
 )
 from tests.process.faults.losses import Load, Promises, Watch, lose_again_and_again, make_topics, told_by
@@ -50,18 +44,7 @@ def test_a_lost_machine_comes_back_from_a_store(store: Store, tmp_path: Path, mo
     (tmp_path / "store").mkdir()
     with store(tmp_path / "store") as running:
         _use(monkeypatch, running)
-        probe_conditions(open_object_store(PosixFileSystem(), PLACE))
         lose_again_and_again(PLACE, tmp_path, f"seglog.backup.lease.ms={LEASE_MS}")
-
-
-@pytest.mark.parametrize("store", [lying_store, old_store])
-def test_a_store_that_lies_about_conditions_is_refused_where_a_lease_is_wanted(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with store(tmp_path) as running:
-        _use(monkeypatch, running)
-        with pytest.raises(DestinationError, match="cannot have a lease: it "):
-            probe_conditions(open_object_store(PosixFileSystem(), PLACE))
 
 
 def _signal(running: Daemon, number: signal.Signals) -> None:

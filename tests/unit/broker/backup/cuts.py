@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from seglog_broker.backup.points import PointWriter
-from seglog_broker.backup.store import FILES, FileEntry, LogEntry, Part
+from seglog_broker.backup.store import FILES, FileEntry, LogEntry, Part, ms_of
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.snapshot import LINKED_LAST
 from seglog_broker.storage.io import filenames
@@ -51,6 +51,6 @@ def publish_cut(
     position = 0
     for path, content in wanted.items():
         parts = (Part(bundle, position, len(content), crc32c(content)),) if content else ()
-        state.files[path] = FileEntry(path, len(content), now_ms, 0, parts)
+        state.files[path] = FileEntry(path, len(content), ms_of(state.id), 0, parts)
         position += len(content)
     return writer.publish(state).id

@@ -1,23 +1,20 @@
 """A first machine that publishes what it has, its place, and the directory of a standby: on any file system."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from seglog_broker.backup.directory_destination import DirectoryDestination
 from seglog_broker.backup.lease import Lease, Terms, run
-from seglog_broker.backup.points import Point, PointStore, PointWriter, State
+from seglog_broker.backup.points import PointStore, PointWriter
 from seglog_broker.backup.promoting import Standby
-from seglog_broker.backup.store import FileEntry, LogEntry, Manifest, Part
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.directory.identity import decode_properties
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
-from seglog_protocol.checksum import crc32c
 from tests.logs import ManualClock, append_one, batch, opened_directory
+from tests.unit.broker.backup.cuts import publish_cut
 from tests.unit.broker.storage.steps import create_topic
 
 LEASE_MS = 10_000
-NOT_IN_A_CUT = {filenames.LOCK_FILE, filenames.CLEAN_SHUTDOWN_FILE, *filenames.OFFSET_CHECKPOINTS}
 
 
 class Machines:
@@ -53,31 +50,15 @@ class Machines:
     def identity_of(self, path: str) -> dict[str, str]:
         return decode_properties(read_file(self.fs, f"{path}/{filenames.META_PROPERTIES_FILE}"))
 
-    def publish(self, records: int) -> Point:
-        """Append records on the first machine, and publish the state."""
+    def publish(self, records: int) -> str:
+        """Append records on the first machine, and publish the state; its id."""
         directory = opened_directory(self.fs, self.first)
         for _ in range(records):
             append_one(directory.logs["t", 0], batch(b"value", timestamp=1000))
         self.records += records
-        log = LogEntry("t", 0, directory.registry.topics["t"].id, 0, self.records, ())
+        moment = publish_cut(self.fs, directory, self.writer, ManualClock().now_ms())
         directory.close()
-        state = self.writer.next_id(ManualClock().now_ms())
-        entries: list[FileEntry] = []
-        for name in self._files(""):
-            content = read_file(self.fs, f"{self.first}/{name}")
-            part = Part(f"files/{state}-{len(entries)}", 0, len(content), crc32c(content))
-            self.destination.put(part.name, [content])
-            entries.append(FileEntry(name, len(content), 1000, 1, (part,)))
-        cluster, owner = self.writer.state.cluster_id, self.writer.state.directory_id
-        found = Manifest(state, 0, cluster, owner, "v", tuple(entries), (log,), is_cut=True)
-        return self.writer.publish(State.of(found))
-
-    def _files(self, below: str) -> Iterator[str]:
-        for name in sorted(self.fs.list_directory(f"{self.first}/{below}".rstrip("/"))):
-            if self.fs.stat(f"{self.first}/{below}{name}").is_directory:
-                yield from self._files(f"{below}{name}/")
-            elif name not in NOT_IN_A_CUT:
-                yield below + name
+        return moment
 
     def lease(self, holder: str = "first", *, directory_id: str = "d", epoch: int = 0) -> Lease:
         return Lease(Terms(holder, directory_id, epoch, "one.example", LEASE_MS), lambda: self.boottime)

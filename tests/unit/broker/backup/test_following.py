@@ -378,16 +378,6 @@ def test_a_point_that_may_be_there_is_put_again_before_the_next(is_there: bool) 
     assert [moment.logs["t", 0].log_end for moment in broker.moments()] == [3, 6, 9]
 
 
-def test_a_clock_set_back_leaves_the_order_of_points() -> None:
-    broker = started(3)
-    broker.clock.now -= 3_600_000
-    broker.append(3)
-    broker.publish()
-    broker.append(3)
-    broker.publish()
-    assert broker.newest().logs["t", 0].log_end == 9
-
-
 def test_objects_that_no_point_names_are_removed() -> None:
     broker = started(3)
     broker.append(100)

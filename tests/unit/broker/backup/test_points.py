@@ -458,16 +458,6 @@ def test_moments_of_a_clock_that_was_ahead_are_told_instead_of_being_kept_for_ev
     place.check()
 
 
-def test_files_of_a_point_that_never_came_are_removed_by_the_next_writer() -> None:
-    place = Place()
-    place.grow()
-    place.put()
-    before = place.known.copy()
-    place.begin()
-    assert {file.name for file in place.destination.names(FILES)} == set(place.store.at().manifest().names)
-    place.check(before)
-
-
 def test_what_somebody_has_removed_from_a_place_is_told_at_a_base_and_forgotten_by_the_next_writer() -> None:
     place = Place()
     place.grow()
