@@ -21,7 +21,7 @@ from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.points import PointStore
 from seglog_broker.backup.restoring import compare, restore
 from seglog_broker.backup.source import open_source
-from seglog_broker.backup.store import BackupError, BackupStore, Manifest, time_of
+from seglog_broker.backup.store import BackupError, BackupStore, Manifest, read_manifest, time_of
 from seglog_broker.backup.taking import take_backup
 from seglog_broker.config.command_options import add_config_options, load_config, time_of_option
 from seglog_broker.standard_output import ProgressLine, complain, print_and_end, print_lines, refuse, run_printing
@@ -76,12 +76,12 @@ def _backup(program: str, arguments: argparse.Namespace) -> int:
     if "://" not in arguments.to and Path(arguments.to).resolve().is_relative_to(Path(path).resolve()):
         raise BackupError(f"{arguments.to} lies in {path}, which has room for partitions alone: name another place")
     progress = _Progress("backing up")
-    with _opened_store(fs, arguments, arguments.to) as store:
+    with closing(destination_of(fs, arguments, arguments.to)) as destination:
         with open_source(fs, clock, path, config) as source:
             manifest, removed = take_backup(
                 fs,
                 source,
-                store,
+                BackupStore(destination),
                 clock.now_ms(),
                 link=arguments.link,
                 take_over=arguments.take_over,
@@ -133,7 +133,7 @@ def _restore(program: str, arguments: argparse.Namespace) -> int:
         if arguments.list:
             return _list(program, store)
         if arguments.take_over:
-            PointStore(store.destination).marker_to_take_over()
+            store.marker_to_take_over()
         path, new_id = arguments.to.rstrip("/") or "/", filenames.new_id(uuid.uuid4())
         manifest = _wanted(store, arguments)
         progress = _Progress("restoring", manifest.size)
@@ -143,27 +143,26 @@ def _restore(program: str, arguments: argparse.Namespace) -> int:
         differences = compare(fs, SystemClock(), config, path, manifest, reading)
         reading.end()
         if arguments.take_over:
-            PointStore(store.destination).take_over(new_id, manifest.id)
+            store.take_over(new_id, manifest.id)
     what = f"{_contents_of(manifest)}, restored and read in {progress.seconds:.1f} s"
     print_lines([f"{path} is the log directory of {manifest.id}: {what}"])
     _tell_problems(program, [*manifest.problems, *differences])
     return EXIT_PROBLEMS if differences else EXIT_OK
 
 
-def _wanted(store: BackupStore, arguments: argparse.Namespace) -> Manifest:
+def _wanted(store: PointStore, arguments: argparse.Namespace) -> Manifest:
     """The backup that is asked for by --backup or --until, or the latest. Raises BackupError."""
     if arguments.backup is not None:
-        return store.find(arguments.backup)
-    return PointStore(store.destination).at(arguments.until).manifest()
+        return read_manifest(store.destination, arguments.backup)
+    return store.at(arguments.until).manifest()
 
 
-def _list(program: str, store: BackupStore) -> int:
+def _list(program: str, store: PointStore) -> int:
     """Print a line for each backup, the latest first; on standard error which of them cannot be read. The exit code."""
-    code, points = EXIT_OK, PointStore(store.destination)
-    marker = points.marker()
-    for backup in reversed(points.bases(marker)):
+    code, marker = EXIT_OK, store.marker()
+    for backup in reversed(store.bases(marker)):
         try:
-            manifest = store.read(backup)
+            manifest = read_manifest(store.destination, backup)
         except BackupError as error:
             complain(program, str(error))
             code = EXIT_PROBLEMS
@@ -171,7 +170,7 @@ def _list(program: str, store: BackupStore) -> int:
         partitions, records = counted(len(manifest.logs), "partition"), counted(manifest.records, "record")
         more = counted(len(manifest.problems), "problem")
         if manifest.is_cut:
-            later = points.points_of(marker, backup)
+            later = store.points_of(marker, backup)
             more = f"{counted(1 + len(later), 'moment')} until {max(later, default=backup, key=time_of)}"
         print_lines([f"{manifest.id}\t{partitions}\t{records}\t{size_text(manifest.size)}\t{more}"])
     return code
@@ -305,10 +304,10 @@ def _run(program: str, work: Callable[[str, argparse.Namespace], int], arguments
 
 
 @contextmanager
-def _opened_store(fs: FileSystem, arguments: argparse.Namespace, where: str) -> Iterator[BackupStore]:
+def _opened_store(fs: FileSystem, arguments: argparse.Namespace, where: str) -> Iterator[PointStore]:
     """The backups at ``where``, until the block ends."""
     with closing(destination_of(fs, arguments, where)) as destination:
-        yield BackupStore(destination)
+        yield PointStore(destination)
 
 
 def _contents_of(manifest: Manifest) -> str:

@@ -16,7 +16,7 @@ from seglog_broker.backup.encrypted_destination import KeyFileError, read_key_fi
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.points import PointStore
 from seglog_broker.backup.restoring import make_durable, pieces_of, restore, write_pieces
-from seglog_broker.backup.store import BackupError, FileEntry, Manifest, Part
+from seglog_broker.backup.store import BackupError, FileEntry, Manifest
 from seglog_broker.backup.taking import SHORT_BYTES
 from seglog_broker.storage.directory.identity import is_being_restored, root_names
 from seglog_broker.storage.directory.restored_from import RestoredFrom
@@ -63,7 +63,7 @@ def fetch_segment(tools: Tools, job: FetchJob, progress: BytesDone) -> FetchResu
         except ValueError as error:
             raise StorageError(f"what is awaited in {job.directory} is not known: {error}") from error
         name = f"{names.segment_file_name(job.base_offset, names.LOG_SUFFIX)}{names.TEMPORARY_SUFFIX}"
-        file = FileEntry(name, awaited.size, awaited.mtime_ms, 0, tuple(Part(*part) for part in awaited.parts))
+        file = FileEntry(name, awaited.size, awaited.mtime_ms, 0, awaited.parts)
         tools.fs.open(f"{job.directory}/{name}", create=True).close()
         try:
             for source, pieces in pieces_of([file]).items():

@@ -12,7 +12,7 @@ with them: those of one segment, then those of one topic, where these have OBJEC
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from seglog_broker.backup.store import Part
+from seglog_broker.storage.segment.awaited import Part
 
 PARTS_A_TIER: Final = 32
 _TIER_BITS: Final = PARTS_A_TIER.bit_length() - 1

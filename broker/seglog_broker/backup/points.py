@@ -46,22 +46,22 @@ from seglog_broker.backup.store import (
     Manifest,
     Marker,
     OtherOwnerError,
-    Part,
     check_path,
-    decode_manifest,
     decode_versioned,
     epoch_of,
     id_at,
+    ids_in,
     impossible,
-    is_id,
     ms_of,
     no_backup,
     other_directory,
     owner_for,
+    read_manifest,
     read_marker,
     time_of,
 )
 from seglog_broker.storage.io.small_files import seal
+from seglog_broker.storage.segment.awaited import Part
 from seglog_protocol.checkpoint_files import TopicPartition
 from seglog_protocol.version import VERSION
 
@@ -231,16 +231,10 @@ class PointStore:
     def bases(self, marker: Marker | None = None) -> list[str]:
         """The ids of the bases that count, the oldest first; there is at least one. Raises BackupError."""
         marker = marker or self.marker()
-        bases = sorted(filter(marker.counts, self.ids(MANIFESTS)), key=time_of)
+        bases = sorted(filter(marker.counts, ids_in(self.destination, MANIFESTS)), key=time_of)
         if not bases:
             raise BackupError(f"{self.destination.place} has no finished backup yet")
         return bases
-
-    def ids(self, prefix: str) -> list[str]:
-        """Of all objects with this prefix whose names end with an id, whether they count or not."""
-        names = (file.name for file in self.destination.names(prefix))
-        found = (name[len(prefix) : -len(SUFFIX)] for name in names if name.endswith(SUFFIX))
-        return [text for text in found if is_id(text)]
 
     def at(self, until_ms: int | None = None) -> State:
         """The newest state, or the newest that is not after ``until_ms``.
@@ -254,14 +248,14 @@ class PointStore:
             raise BackupError(
                 f"{self.destination.place} has nothing of that time: the first moment that it has is {bases[0]}"
             )
-        state = State.of(self.read_base(known[-1]))
+        state = State.of(read_manifest(self.destination, known[-1]))
         for point in self._points(marker, state.base, state.id, until_ms):
             state.apply(point)
         return state
 
     def points_of(self, marker: Marker, base: str) -> list[str]:
         """The ids of the points of a base that count, the oldest first."""
-        return sorted(filter(marker.counts, self.ids(f"{POINTS}{base}/")), key=time_of)
+        return sorted(filter(marker.counts, ids_in(self.destination, f"{POINTS}{base}/")), key=time_of)
 
     def since(self, state: State) -> Iterator[Point]:
         """Points that lead from ``state`` to the newest one, each to be applied before the next is asked for.
@@ -271,13 +265,8 @@ class PointStore:
         marker = self.marker()
         newest = self.bases(marker)[-1]
         if newest != state.base:
-            yield difference(state, State.of(self.read_base(newest)))
+            yield difference(state, State.of(read_manifest(self.destination, newest)))
         yield from self._points(marker, newest, state.id, None)
-
-    def read_base(self, base: str) -> Manifest:
-        """A base. Raises BackupError."""
-        name = f"{MANIFESTS}{base}{SUFFIX}"
-        return decode_manifest(self._read(name), f"{self.destination.place}/{name}")
 
     def marker_to_take_over(self) -> Marker:
         """The owner of the place. Raises BackupError for one that ``take_over`` is not for."""
@@ -295,7 +284,7 @@ class PointStore:
         What the directory before adds from then on counts for nothing, as what it has added since. Raises BackupError.
         """
         marker = self.marker_to_take_over()
-        oldest = time_of(min(self.ids(MANIFESTS), default="", key=time_of))
+        oldest = time_of(min(ids_in(self.destination, MANIFESTS), default="", key=time_of))
         kept = [(epoch, limit) for epoch, limit in marker.follows if time_of(limit) >= oldest]
         epoch = marker.epoch + 1
         marker = replace(marker, directory_id=directory_id, epoch=epoch, follows=(*kept, (epoch, follows)))
@@ -330,16 +319,13 @@ class PointStore:
 
         def read(point: str) -> Point:
             name = f"{POINTS}{base}/{point}{SUFFIX}"
-            return decode_point(self._read(name), f"{self.destination.place}/{name}")
+            try:
+                return decode_point(b"".join(self.destination.read(name)), f"{self.destination.place}/{name}")
+            except MissingFileError as error:
+                raise BackupError(f"{error}: it was removed meanwhile, or lost; run the same again") from error
 
         with ThreadPoolExecutor(_READERS) as threads:
             yield from threads.map(read, points)
-
-    def _read(self, name: str) -> bytes:
-        try:
-            return b"".join(self.destination.read(name))
-        except MissingFileError as error:
-            raise BackupError(f"{error}: it was removed meanwhile, or lost; run the same again") from error
 
 
 class PointWriter:
@@ -363,7 +349,7 @@ class PointWriter:
         self.destination, self._store = destination, PointStore(destination)
         self.state = State(cluster_id, directory_id)
         """What the place has, which may be nothing yet."""
-        if any(map(self._marker.counts, self._store.ids(MANIFESTS))):
+        if any(map(self._marker.counts, ids_in(self.destination, MANIFESTS))):
             try:
                 self.state = replace(self._store.at(), directory_id=directory_id)
             except BackupError as error:
@@ -444,11 +430,11 @@ class PointWriter:
         if not old:
             return
         oldest = old[-1]
-        names = set(self._store.read_base(oldest).names)
-        for base in sorted(self._store.ids(MANIFESTS), key=time_of):
+        names = set(read_manifest(self.destination, oldest).names)
+        for base in sorted(ids_in(self.destination, MANIFESTS), key=time_of):
             if time_of(base) < time_of(oldest):
                 # Without its manifest nothing would say that there are points.
-                for point in sorted(self._store.ids(f"{POINTS}{base}/"), reverse=True):
+                for point in sorted(ids_in(self.destination, f"{POINTS}{base}/"), reverse=True):
                     self.destination.delete(f"{POINTS}{base}/{point}{SUFFIX}")
                     yield
                 self.destination.delete(f"{MANIFESTS}{base}{SUFFIX}")

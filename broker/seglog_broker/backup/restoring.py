@@ -8,7 +8,7 @@ from typing import Final
 from seglog_broker.backup.counting import BytesDone, count_segment
 from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.finishing import NOT_OF_A_CUT, finish_cut
-from seglog_broker.backup.store import BackupError, FileEntry, LogEntry, Manifest, Part
+from seglog_broker.backup.store import BackupError, FileEntry, LogEntry, Manifest
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.directory.identity import (
     begin_restore,
@@ -25,7 +25,7 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.copying import PieceSync
 from seglog_broker.storage.io.filesystem import FileSystem, parent, read_file, write_all, write_file_atomically
 from seglog_broker.storage.producers.producer_ids import raise_next_id
-from seglog_broker.storage.segment.awaited import AwaitedLog, AwaitedPart, marker_of, write_awaited
+from seglog_broker.storage.segment.awaited import AwaitedLog, Part, marker_of, write_awaited
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX
@@ -82,8 +82,7 @@ def restore(
     for name, pieces in pieces_of(files).items():
         write_pieces(fs, destination, name, pieces, path, progress)
     for file in later:
-        parts = tuple(AwaitedPart(*part) for part in file.parts)
-        write_awaited(fs, f"{path}/{file.path}", AwaitedLog(file.size, file.mtime_ms, parts))
+        write_awaited(fs, f"{path}/{file.path}", AwaitedLog(file.size, file.mtime_ms, file.parts))
         files += [file, file._replace(path=marker_of(file.path))]
     make_durable(fs, path, files)
     if origin is not None:

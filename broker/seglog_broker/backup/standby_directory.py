@@ -16,11 +16,12 @@ from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.points import count_common
 from seglog_broker.backup.restoring import ROOM_BYTES, make_durable, pieces_of, write_pieces
 from seglog_broker.backup.source import SourceFile
-from seglog_broker.backup.store import BackupError, FileEntry, Manifest, Part
+from seglog_broker.backup.store import BackupError, FileEntry, Manifest
 from seglog_broker.backup.uploading import count_sound
 from seglog_broker.storage.directory.identity import begin_following, is_followed, root_names
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, parent
+from seglog_broker.storage.segment.awaited import Part
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.segment_files import CHECKSUM_SUFFIX, LOG_SUFFIX, TEMPORARY_SUFFIX
 

@@ -38,6 +38,7 @@ import msgspec
 
 from seglog_broker.backup.destination import MARKER, Destination, MissingFileError
 from seglog_broker.storage.io.small_files import MalformedJsonError, seal, unseal
+from seglog_broker.storage.segment.awaited import Part
 
 _MANIFEST_VERSION: Final = 1
 
@@ -50,15 +51,6 @@ class BackupError(Exception):
 
 class OtherOwnerError(BackupError):
     """The place is another log directory's, or no place of backups: this one can never write there."""
-
-
-class Part(NamedTuple):
-    """Bytes of a file: ``size`` bytes at ``position`` of the file ``name`` of the destination, with their CRC-32C."""
-
-    name: str
-    position: int
-    size: int
-    crc: int
 
 
 class FileEntry(NamedTuple):
@@ -275,6 +267,22 @@ def other_directory(place: str, owner: Marker, directory_id: str, otherwise: str
     )
 
 
+def ids_in(destination: Destination, prefix: str) -> list[str]:
+    """The ids in the names of all objects with this prefix, whether they count or not."""
+    names = (file.name for file in destination.names(prefix))
+    found = (name[len(prefix) : -len(SUFFIX)] for name in names if name.endswith(SUFFIX))
+    return [text for text in found if is_id(text)]
+
+
+def read_manifest(destination: Destination, backup: str) -> Manifest:
+    """The manifest of a backup. Raises BackupError."""
+    name = f"{MANIFESTS}{backup}{SUFFIX}"
+    try:
+        return decode_manifest(b"".join(destination.read(name)), f"{destination.place}/{name}")
+    except (MissingFileError, ValueError) as error:
+        raise BackupError(f"{destination.place} has no backup {backup!r}; --list shows those there are") from error
+
+
 class BackupStore:
     """The backups in one destination."""
 
@@ -299,29 +307,7 @@ class BackupStore:
         """Of all backups, the latest first. Raises BackupError where there can be none."""
         if read_marker(self.destination) is None:
             raise no_backup(self.destination)
-        names = (file.name for file in self.destination.names(MANIFESTS))
-        return sorted((name[len(MANIFESTS) : -len(SUFFIX)] for name in names if name.endswith(SUFFIX)), reverse=True)
-
-    def finished_ids(self) -> list[str]:
-        """As ``ids``. Raises BackupError, also where there are none."""
-        ids = self.ids()
-        if not ids:
-            raise BackupError(f"{self.destination.place} has no finished backup yet")
-        return ids
-
-    def read(self, backup: str) -> Manifest:
-        """The manifest of a backup. Raises BackupError."""
-        name = f"{MANIFESTS}{backup}{SUFFIX}"
-        try:
-            return decode_manifest(b"".join(self.destination.read(name)), f"{self.destination.place}/{name}")
-        except (MissingFileError, ValueError) as error:
-            raise BackupError(
-                f"{self.destination.place} has no backup {backup!r}; --list shows those there are"
-            ) from error
-
-    def find(self, backup: str | None) -> Manifest:
-        """That backup, or the latest one. Raises BackupError."""
-        return self.read(self.finished_ids()[0] if backup is None else backup)
+        return sorted(ids_in(self.destination, MANIFESTS), reverse=True)
 
     def write(self, manifest: Manifest) -> None:
         """Add a backup, all files of which are there."""
@@ -339,7 +325,7 @@ class BackupStore:
         names_kept, names_going = set[str](), set[str]()
         for number, backup in enumerate(ids):
             try:
-                manifest = self.read(backup)
+                manifest = read_manifest(self.destination, backup)
             except BackupError as error:
                 raise BackupError(
                     f"{error}; nothing is added or removed while it is there: move that file away, and with it the "

@@ -18,7 +18,6 @@ from seglog_broker.backup.store import (
     FileEntry,
     LogEntry,
     Manifest,
-    Part,
     SegmentFacts,
     id_at,
 )
@@ -26,6 +25,7 @@ from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.copying import SourceTooShortError, read_chunks
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.storage.segment.awaited import Part
 from seglog_protocol import segment_files as names
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.version import VERSION

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.source import SourceFile
-from seglog_broker.backup.store import FileEntry, Part
+from seglog_broker.backup.store import FileEntry
 from seglog_broker.storage.io.copying import SourceTooShortError, read_chunks
 from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.segment.awaited import Part
 from seglog_protocol.checksum import crc32c
 
 ReadContent = Callable[[], bytes]

@@ -115,8 +115,7 @@ def begin_following(fs: FileSystem, path: str) -> None:
 
 def is_followed(fs: FileSystem, path: str) -> bool:
     """True of the directory of a standby that was not promoted."""
-    file = f"{path}/{filenames.FORMAT_FILE}"
-    return fs.exists(file) and read_file(fs, file) == f"{_BEING_FOLLOWED}\n".encode()
+    return _format_text(fs, path) == _BEING_FOLLOWED
 
 
 def encode_restored_identity(content: bytes, directory_id: str, backup: str) -> bytes:

@@ -25,8 +25,8 @@ from seglog_protocol import segment_files as names
 _VERSION: Final = 1
 
 
-class AwaitedPart(NamedTuple):
-    """Bytes of a ``.log``: ``size`` bytes at ``position`` of the file ``name`` of a backup, with their CRC-32C."""
+class Part(NamedTuple):
+    """Bytes of a file: ``size`` bytes at ``position`` of the file ``name`` of a backup, with their CRC-32C."""
 
     name: str
     position: int
@@ -40,7 +40,7 @@ class AwaitedLog:
 
     size: int
     mtime_ms: int
-    parts: tuple[AwaitedPart, ...]
+    parts: tuple[Part, ...]
 
 
 def write_awaited(fs: FileSystem, log_path: str, awaited: AwaitedLog) -> None:

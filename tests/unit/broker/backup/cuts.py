@@ -3,12 +3,13 @@
 from collections.abc import Callable
 
 from seglog_broker.backup.points import PointWriter
-from seglog_broker.backup.store import FILES, FileEntry, LogEntry, Part, ms_of
+from seglog_broker.backup.store import FILES, FileEntry, LogEntry, ms_of
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.snapshot import LINKED_LAST
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
+from seglog_broker.storage.segment.awaited import Part
 from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.segment_files import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, parse_segment_file_name

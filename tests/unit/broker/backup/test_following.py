@@ -16,7 +16,7 @@ from seglog_broker.backup.points import PointStore, PointWriter, State
 from seglog_broker.backup.store import FILES, BackupError, FileEntry, OtherOwnerError, ms_of
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.awaited import AwaitedLog, AwaitedPart, write_awaited
+from seglog_broker.storage.segment.awaited import AwaitedLog, write_awaited
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.checksum import crc32c
 from tests.logs import ManualClock, append_one, arrive, bases_of, batch, cut_file, opened_directory
@@ -144,7 +144,7 @@ class Broker:
     def moments(self) -> list[State]:
         """Of each base and point in the place."""
         store = PointStore(self.destination)
-        ids = [*store.ids("backups/"), *(name for base in store.bases() for name in store.ids(f"points/{base}/"))]
+        ids = [*store.bases(), *(name for base in store.bases() for name in store.points_of(store.marker(), base))]
         return [store.at(ms_of(name)) for name in ids]
 
     def objects(self) -> set[str]:
@@ -231,7 +231,7 @@ def test_a_segment_that_is_awaited_is_taken_over_or_waited_for_and_its_hole_is_n
     path = f"/data/t-0/{LOG}"
     content, entry = read_file(broker.fs, path), broker.newest().files[f"t-0/{LOG}"]
     broker.fs.unlink(path)
-    write_awaited(broker.fs, path, AwaitedLog(len(content), 1, tuple(AwaitedPart(*part) for part in entry.parts)))
+    write_awaited(broker.fs, path, AwaitedLog(len(content), 1, entry.parts))
     broker.begin()
     assert broker.follower.run_round() is not None
     assert broker.destination.sent < 30_000

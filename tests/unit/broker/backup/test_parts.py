@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog_broker.backup.parts import OBJECT_BYTES, PART_BYTES, PARTS_A_TIER, count_kept, grouped
-from seglog_broker.backup.store import Part
+from seglog_broker.storage.segment.awaited import Part
 
 
 def grown(sizes: list[int], *, is_last: bool = False) -> tuple[list[Part], int]:

@@ -30,13 +30,13 @@ from seglog_broker.backup.store import (
     LogEntry,
     Manifest,
     Marker,
-    Part,
     epoch_of,
     id_at,
     ms_of,
     read_marker,
     time_of,
 )
+from seglog_broker.storage.segment.awaited import Part
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,

@@ -11,7 +11,8 @@ from seglog_broker.backup.destination import DestinationError
 from seglog_broker.backup.directory_destination import DirectoryDestination
 from seglog_broker.backup.restoring import ROOM_BYTES
 from seglog_broker.backup.standby_directory import StandbyDirectory
-from seglog_broker.backup.store import BackupError, FileEntry, Manifest, Part, id_at
+from seglog_broker.backup.store import BackupError, FileEntry, Manifest, id_at
+from seglog_broker.storage.segment.awaited import Part
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.errors import LogDirectoryError

@@ -9,7 +9,7 @@ from seglog_broker.storage.io.filesystem import read_file, write_all
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.awaited import (
     AwaitedLog,
-    AwaitedPart,
+    Part,
     discard_arrived,
     marker_of,
     read_awaited,
@@ -21,7 +21,7 @@ from tests import logs
 from tests.logs import DIRECTORY, LogOnDisk, arrive, batch, verify
 from tests.unit.broker.storage.steps import checkpoint
 
-PART = AwaitedPart("files/1", 0, 1, 7)
+PART = Part("files/1", 0, 1, 7)
 
 
 def path_of(base: int) -> str:
