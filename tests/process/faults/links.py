@@ -27,7 +27,11 @@ class Link:
         with suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.behind))
+                try:
+                    far = socket.create_connection(("127.0.0.1", self.behind))
+                except OSError:
+                    near.close()
+                    raise
                 threading.Thread(target=self._connect, args=(number, near, far), daemon=True).start()
                 number += 1
 
