@@ -143,8 +143,8 @@ class Process:
         try:
             await self._stdin.send_all(line)
             await self._stdin.send_all(payload)
-        except trio.BrokenResourceError:
-            return  # the process is dead, so ``next_line`` raises
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return  # the process is dead, so ``next_line`` raises, or has just raised to another task
 
     async def next_line(self) -> bytes:
         """The next line that the process writes. Raises WorkerError if it has died."""
@@ -176,6 +176,6 @@ class Process:
         if self._process.returncode is None:
             self._process.kill()
         with trio.move_on_after(END_SECONDS, shield=True):
-            await self._process.wait()
             await self._stdin.aclose()
             await self._stdout.aclose()
+            await self._process.wait()

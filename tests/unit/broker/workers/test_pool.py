@@ -30,3 +30,4 @@ async def test_one_that_hangs_in_the_place_of_a_backup_holds_up_no_stop(autojump
     process = Process("process", cast("trio.Process", hanging), BytesIO())
     await process.end()
     assert (hanging.kills, trio.current_time()) == (1, END_SECONDS)
+    await process.send(b"a line")  # as by a task that did not know
