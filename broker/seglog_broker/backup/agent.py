@@ -35,7 +35,7 @@ from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.encrypted_destination import read_key_file
 from seglog_broker.backup.following import Follower
 from seglog_broker.backup.keeping_up import ROUND_SECONDS_MIN, KeepingUp
-from seglog_broker.backup.lease import Terms
+from seglog_broker.backup.lease import Terms, forget_leases
 from seglog_broker.backup.lease_thread import LeaseThread, Told
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.points import PointWriter
@@ -128,6 +128,8 @@ def _open_follower(begin: Begin, broker: Broker, throttle: Throttle, lease: Leas
     if begin.lease_ms:
         host = platform.node()
         lease.start(Terms(begin.incarnation, begin.directory_id, writer.epoch, host, begin.lease_ms))
+    else:
+        forget_leases(destination)
     read = throttle.total
     return Follower(
         PosixFileSystem(),

@@ -271,6 +271,15 @@ class Lease:
         )
 
 
+def forget_leases(destination: Destination) -> None:
+    """Remove what a broker with a lease has left, for one without: no promotion must take it for the end of that.
+
+    Raises DestinationError.
+    """
+    for file in list(destination.names(LEASES)):
+        destination.delete(file.name)
+
+
 def run(steps: Steps, destination: Destination, pause: Callable[[int], None]) -> None:
     """Take steps to their end: ask ``destination``, and ``pause`` until a moment. Raises what the steps raise."""
     try:

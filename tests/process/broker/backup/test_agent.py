@@ -10,7 +10,7 @@ import pytest
 
 from seglog_broker.backup import agent_messages as messages
 from seglog_broker.backup.directory_destination import DirectoryDestination
-from seglog_broker.backup.points import PointStore
+from seglog_broker.backup.points import PointStore, PointWriter
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.logs import append_one, batch, opened_directory
 from tests.unit.broker.storage.steps import create_topic
@@ -24,6 +24,9 @@ def test_an_agent_publishes_cuts_until_it_is_stopped(tmp_path: Path) -> None:
     topic = create_topic(directory, "t", 1, {})
     log = directory.logs["t", 0]
     append_one(log, batch(b"a record", timestamp=1000))
+    destination = DirectoryDestination(PosixFileSystem(), place)
+    PointWriter(destination, directory.cluster_id, "mine")
+    destination.put("lease/000000000001.json", [b"of the time when the broker had one"])
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
         assert agent.stdin is not None
         assert agent.stdout is not None
@@ -53,11 +56,10 @@ def test_an_agent_publishes_cuts_until_it_is_stopped(tmp_path: Path) -> None:
         assert number > 1
         assert agent.wait(30) == 0
     directory.abandon()
-    state = PointStore(DirectoryDestination(PosixFileSystem(), place)).at()
+    state = PointStore(destination).at()
     assert state.id == published.id
     assert state.logs["t", 0].log_end == 1
-    sizes = [file.stat().st_size for file in Path(place).rglob("*") if file.is_file()]
-    assert published.written == sum(sizes)
+    assert published.written == sum(size for _, size in destination.names())  # and the lease is gone
     assert json.loads((Path(place) / "seglog-backup.json").read_text())["version"] == 2
 
 

@@ -7,8 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import seglog
@@ -39,7 +38,7 @@ class Appending:
     """
 
     def __init__(self, address: str, first: int) -> None:
-        self.acked: list[tuple[int, int, float]] = []
+        self.acked: list[tuple[int, int | None, float]] = []
         self.is_wanted = True
         self._address = address
         self._first = first
@@ -58,18 +57,8 @@ class Appending:
                 self.acked.append((number, reply.partitions[0].base_offset, time.monotonic()))
 
 
-@contextmanager
-def standby(folder: Path, *arguments: str) -> Iterator[tuple["subprocess.Popen[bytes]", Lines]]:
-    process = start_daemon(folder, subprocess.PIPE, "--standby", *arguments)
-    assert process.stderr is not None
-    with ended(process):
-        lines = Lines(process.stderr.fileno())
-        lines.until("standby_follows")
-        yield process, lines
-
-
-def promote(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return finished([sys.executable, "-m", "seglog.cli", "promote", str(folder), *arguments])
+def promote(folder: Path) -> "subprocess.CompletedProcess[str]":
+    return finished([sys.executable, "-m", "seglog.cli", "promote", str(folder)])
 
 
 def test_no_record_is_acknowledged_by_both_and_the_first_machine_ends_when_it_wakes_up(tmp_path: Path) -> None:
@@ -81,7 +70,11 @@ def test_no_record_is_acknowledged_by_both_and_the_first_machine_ends_when_it_wa
             client.create_topic("t")
         before = Appending(first.address, 0)
         wait_until(lambda: any((place / "backups").glob("*.json")) if place.exists() else False, "a base")
-        with standby(second, *flags) as (_, lines):
+        process = start_daemon(second, subprocess.PIPE, "--standby", *flags)
+        assert process.stderr is not None
+        with ended(process):
+            lines = Lines(process.stderr.fileno())
+            lines.until("standby_follows")
             wait_until(lambda: len(before.acked) > 100, "appends")
             assert first.process is not None
             os.kill(first.process.pid, signal.SIGSTOP)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from seglog_broker.backup.destination import DestinationError
-from seglog_broker.backup.lease import run
+from seglog_broker.backup.lease import forget_leases, run
 from seglog_broker.backup.points import PointWriter
 from seglog_broker.backup.promoting import NotPromotedError, Standby
 from seglog_broker.backup.standby_directory import PLAN_FILE
@@ -151,17 +151,19 @@ def test_a_promotion_is_refused_before_anything_is_begun() -> None:
     assert machines.store.marker().epoch == 0
 
 
-def test_a_promotion_without_a_lease_waits_for_nothing_where_a_person_has_made_sure() -> None:
+def test_a_promotion_without_a_lease_waits_for_nothing_and_makes_the_first_directory_no_standbys() -> None:
     machines = Machines(ForgetfulFileSystem())
     began = machines.boottime
     machines.promoted(machines.standby(replace(machines.config, seglog_backup_lease_ms=0)), without_lease=True)
     assert machines.boottime == began
     assert machines.records_served() == 3
-
-
-def test_the_directory_of_a_first_machine_is_no_standbys_once_another_one_has_its_place() -> None:
-    machines = Machines(ForgetfulFileSystem())
-    machines.promoted(without_lease=True)
-    old = Standby(machines.fs, replace(machines.config, log_dir="/data"))
     with pytest.raises(LogDirectoryError, match="is a log directory of its own"):
-        old.serves_already()
+        Standby(machines.fs, replace(machines.config, log_dir="/data")).serves_already()
+
+
+def test_a_lease_of_a_first_machine_that_has_none_any_more_is_not_trusted() -> None:
+    machines = Machines(ForgetfulFileSystem())
+    machines.hold_lease()
+    forget_leases(machines.destination)
+    with pytest.raises(NotPromotedError, match="no lease in the place"):
+        machines.promoted()

@@ -16,7 +16,6 @@ from seglog_broker.standby.stage import stand_by
 from seglog_broker.storage.directory.log_directory import DirectoryLock
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_protocol.errors import LogDirectoryError
 from tests.processes import free_port
 from tests.unit.broker.backup.machines import Machines
 
@@ -125,11 +124,3 @@ async def test_a_place_that_is_away_is_waited_for_also_amid_a_promotion(tmp_path
             done = await process.asked(want="promote", without_lease=True)
             assert done["stage"] == "serving"
             process.scope.cancel()
-
-
-async def test_a_directory_of_others_ends_the_process_with_a_sentence(tmp_path: Path) -> None:
-    process = Process(tmp_path)
-    process.config = replace(process.config, log_dir=str(tmp_path))
-    with pytest.RaisesGroup(LogDirectoryError, match=None, flatten_subgroups=True) as raised:
-        await process.run()
-    assert "no standby has made it" in str(raised.value.exceptions)

@@ -1,7 +1,6 @@
 """``seglog promote`` against a socket that answers as a standby does."""
 
 import json
-import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,6 +81,3 @@ def test_where_no_standby_runs_it_is_not_reachable(tmp_path: Path, typed: Typed)
         code, _, error = typed("promote", str(directory))
         assert code == 3
         assert "seglogd --standby makes it" in error
-    with socket.socket(socket.AF_UNIX) as left:  # by a process that was killed
-        left.bind(str(tmp_path / SOCKET))
-    assert typed("promote", str(tmp_path))[0] == 3
