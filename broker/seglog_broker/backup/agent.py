@@ -32,7 +32,6 @@ from seglog_broker.backup.agent_messages import (
     to_agent,
 )
 from seglog_broker.backup.destination import Destination
-from seglog_broker.backup.encrypted_destination import read_key_file
 from seglog_broker.backup.following import Follower
 from seglog_broker.backup.keeping_up import ROUND_SECONDS_MIN, KeepingUp
 from seglog_broker.backup.lease import Terms, forget_leases
@@ -102,9 +101,8 @@ class Broker:
 
 
 def _destination(begin: Begin, throttle: Throttle | None) -> Destination:
-    """The place, by another connection for each caller. Raises DestinationError, KeyFileError."""
-    key = read_key_file(begin.key_file) if begin.key_file else None
-    return open_destination(PosixFileSystem(), begin.place, key=key, throttle=throttle)
+    """The place, by another connection for each caller. Raises DestinationError."""
+    return open_destination(PosixFileSystem(), begin.place, key_file=begin.key_file, throttle=throttle)
 
 
 def _keep_lease(broker: Broker, message: Told) -> None:
@@ -117,7 +115,7 @@ def _keep_lease(broker: Broker, message: Told) -> None:
 def _open_follower(begin: Begin, broker: Broker, throttle: Throttle, lease: LeaseThread) -> Follower:
     """Claim the place, begin to keep its lease, and read what it has.
 
-    Raises BackupError, DestinationError, KeyFileError.
+    Raises BackupError, DestinationError.
     """
     destination = _destination(begin, throttle)
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from seglog_broker.backup.destination import Destination, DestinationError
-from seglog_broker.backup.encrypted_destination import KeyFileError, make_key_file, read_key_file
+from seglog_broker.backup.encrypted_destination import KeyFileError, make_key_file
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.points import PointStore
 from seglog_broker.backup.restoring import compare, restore
@@ -261,12 +261,11 @@ def add_destination_options(parser: argparse.ArgumentParser) -> None:
 
 
 def destination_of(fs: FileSystem, arguments: argparse.Namespace, where: str) -> Destination:
-    """The destination ``where``, as these options want it. Raises DestinationError, KeyFileError."""
-    key = None if arguments.key_file is None else read_key_file(arguments.key_file)
+    """The destination ``where``, as these options want it. Raises DestinationError."""
     throttle = None
     if arguments.bandwidth is not None:
         throttle = Throttle(arguments.bandwidth * 1e6, time.monotonic, time.sleep, window_seconds=0.0)
-    return open_destination(fs, where, key=key, throttle=throttle)
+    return open_destination(fs, where, key_file=arguments.key_file, throttle=throttle)
 
 
 def _megabytes(text: str) -> float:
@@ -294,7 +293,7 @@ def _run(program: str, work: Callable[[str, argparse.Namespace], int], arguments
         return run_printing(program, partial(work, program, arguments), when_piped=EXIT_FAILED)
     except InvalidConfigError as error:
         return refuse(program, error.message, EXIT_USAGE)
-    except (BackupError, DestinationError, KeyFileError, SeglogError) as error:
+    except (BackupError, DestinationError, SeglogError) as error:
         return refuse(program, str(error), EXIT_FAILED)
     except OSError as error:
         what_now = ": make room there, and begin again" if is_no_room(error) else ""

@@ -36,7 +36,7 @@ _FILE_BYTES_MAX: Final = 4096
 """What is longer is some other file, named by mistake."""
 
 
-class KeyFileError(Exception):
+class KeyFileError(DestinationError):
     """The key file cannot be used; the message says why, and what to do."""
 
 

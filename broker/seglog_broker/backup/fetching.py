@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager
 
 from seglog_broker.backup.counting import BytesDone
 from seglog_broker.backup.destination import Destination, DestinationError
-from seglog_broker.backup.encrypted_destination import KeyFileError, read_key_file
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.points import PointStore
 from seglog_broker.backup.restoring import make_durable, pieces_of, restore, write_pieces
@@ -116,9 +115,8 @@ def _remove_unfinished(fs: FileSystem, path: str) -> None:
 def _opened(tools: Tools, job: BeginJob | FetchJob) -> Iterator[Destination]:
     """The destination of a job; its failures become StorageError."""
     try:
-        key = read_key_file(job.key_file) if job.key_file else None
         throttle = tools.throttle(job.bytes_per_second or None)
-        with closing(open_destination(tools.fs, job.place, key=key, throttle=throttle)) as destination:
+        with closing(open_destination(tools.fs, job.place, key_file=job.key_file, throttle=throttle)) as destination:
             yield destination
-    except (BackupError, DestinationError, KeyFileError) as error:
+    except (BackupError, DestinationError) as error:
         raise StorageError(str(error)) from error

@@ -9,7 +9,6 @@ from typing import Final
 
 from seglog_broker.backup.agent_messages import Published, Trouble
 from seglog_broker.backup.destination import DestinationError
-from seglog_broker.backup.encrypted_destination import KeyFileError
 from seglog_broker.backup.following import Follower
 from seglog_broker.backup.points import LostFilesError
 from seglog_broker.backup.store import BackupError, OtherOwnerError
@@ -58,7 +57,7 @@ class KeepingUp:
         except LostFilesError as error:
             self._follower = None
             return self._pause(str(error))
-        except (BackupError, DestinationError, KeyFileError) as error:
+        except (BackupError, DestinationError) as error:
             return self._pause(str(error).replace(", and run the same command again", ""))
         except OSError as error:
             return self._pause(f"the log directory cannot be read: {why(error)}")

@@ -9,7 +9,6 @@ from typing import Final
 from seglog_broker.backup.agent_messages import LeaseAwaited, LeaseHeld, LeaseLost, Trouble
 from seglog_broker.backup.conditions import probe_conditions
 from seglog_broker.backup.destination import Destination, DestinationError, NoConditionsError
-from seglog_broker.backup.encrypted_destination import KeyFileError
 from seglog_broker.backup.lease import Lease, LeaseLostError, Terms, run
 from seglog_broker.storage.io.clock import boottime_ns
 
@@ -73,7 +72,7 @@ class LeaseThread:
                     raise
             except NoConditionsError:
                 raise
-            except (DestinationError, KeyFileError) as error:
+            except DestinationError as error:
                 lease.problem = str(error)
                 self._pause(lease, boottime_ns() + 1_000_000_000)
             else:

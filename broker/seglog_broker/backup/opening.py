@@ -5,7 +5,13 @@ from typing import Final
 
 from seglog_broker.backup.destination import MARKER, Destination, DestinationError, MissingFileError
 from seglog_broker.backup.directory_destination import DirectoryDestination
-from seglog_broker.backup.encrypted_destination import BackupKey, EncryptedDestination, key_id_of, wrong_key
+from seglog_broker.backup.encrypted_destination import (
+    BackupKey,
+    EncryptedDestination,
+    key_id_of,
+    read_key_file,
+    wrong_key,
+)
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol.extras import missing
@@ -14,13 +20,14 @@ _SLIP: Final = re.compile(r"(s3|gs|az):(?!//)")
 
 
 def open_destination(
-    fs: FileSystem, where: str, *, key: BackupKey | None = None, throttle: Throttle | None = None
+    fs: FileSystem, where: str, *, key_file: str | None = None, throttle: Throttle | None = None
 ) -> Destination:
     """The destination ``where``: a path, or an address such as ``s3://bucket/path``, see ``object_store``.
 
     Asks the destination whether a backup that is there already is encrypted, and by which key. Raises DestinationError,
-    also where that does not fit ``key``.
+    also where that does not fit the key in ``key_file``; without a file, or an empty name, there is none.
     """
+    key = read_key_file(key_file) if key_file else None
     inner = _destination(fs, where, throttle)
     try:
         _check_key(inner, key)

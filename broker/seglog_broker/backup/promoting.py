@@ -21,7 +21,6 @@ from typing import Final, NoReturn
 import msgspec
 
 from seglog_broker.backup.destination import Destination
-from seglog_broker.backup.encrypted_destination import KeyFileError, read_key_file
 from seglog_broker.backup.lease import LEASES, Lease, LeaseLostError, Steps, Terms, run
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.points import PointStore, State
@@ -238,13 +237,9 @@ class Standby:
     @property
     def _store(self) -> PointStore:
         if self._destination is None:
-            rate, key_file = self._config.seglog_backup_bytes_per_second, self._config.seglog_backup_key_file
-            try:
-                key = read_key_file(key_file) if key_file else None
-            except KeyFileError as error:
-                raise BackupError(str(error)) from error
-            throttle = Throttle(rate or None, time.monotonic, time.sleep)
-            self._destination = open_destination(self._fs, self._place, key=key, throttle=throttle)
+            key_file = self._config.seglog_backup_key_file
+            throttle = Throttle(self._config.seglog_backup_bytes_per_second or None, time.monotonic, time.sleep)
+            self._destination = open_destination(self._fs, self._place, key_file=key_file, throttle=throttle)
         return PointStore(self._destination)
 
     def _note(self, size: int) -> None:

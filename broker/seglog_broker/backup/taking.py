@@ -5,8 +5,9 @@ since, by the checksum of what was there, gets a further part. Short files come 
 together, which is written anew for each backup; so no old one is kept for the sake of a few bytes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final
 
 from seglog_broker.backup.counting import BytesDone, CutLog, count_segment
@@ -21,6 +22,7 @@ from seglog_broker.backup.store import (
     SegmentFacts,
     id_at,
 )
+from seglog_broker.backup.uploading import Piece, upload
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.copying import SourceTooShortError, read_chunks
 from seglog_broker.storage.io.filesystem import FileSystem
@@ -168,12 +170,8 @@ class _Taking:
         return facts
 
     def _put_log(self, file: SourceFile, before: FileEntry | None, log: CutLog, *, link: bool) -> None:
-        path = f"{self._source.path}/{file.path}"
         if before is not None and self._has_grown(file, before):
-            name = self._name()
-            rest = Part(name, 0, file.size - before.size, self._checksum(path, before.size, file.size))
-            self._store.destination.put(name, read_chunks(self._fs, path, file.size, start=before.size))
-            self._add(file, (*before.parts, rest))
+            self._put([Piece(file, before.parts)])
             return
         self._put_whole(file, log.checksum(), link=link)
 
@@ -208,19 +206,15 @@ class _Taking:
             for file in self._short:
                 self._add(file, ())
             return
-        name = self._name()
-        position = 0
+        self._put([Piece(file, ()) for file in self._short])
 
-        def contents() -> Iterator[bytes]:
-            nonlocal position
-            for file in self._short:
-                content = b"".join(read_chunks(self._fs, f"{self._source.path}/{file.path}", file.size))
-                parts = (Part(name, position, file.size, crc32c(content)),) if file.size else ()
-                position += file.size
-                self._add(file, parts)
-                yield content
-
-        self._store.destination.put(name, contents())
+    def _put(self, pieces: list[Piece]) -> None:
+        """Put bytes of files, as one object."""
+        entries = upload(self._fs, self._source.path, self._store.destination, self._name(), pieces)
+        for piece, entry in zip_longest(pieces, entries):
+            if entry is None or entry.path != piece.file.path:
+                raise SourceTooShortError(f"{piece.file.path} is not as it was")
+            self._add(piece.file, entry.parts)
 
     def _checksum(self, path: str, start: int, end: int) -> int:
         crc = 0

@@ -15,7 +15,7 @@ from seglog_broker.backup.commands import (
 )
 from seglog_broker.backup.destination import MARKER, DestinationError
 from seglog_broker.backup.directory_destination import DirectoryDestination
-from seglog_broker.backup.encrypted_destination import BackupKey, make_key_file
+from seglog_broker.backup.encrypted_destination import make_key_file
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.store import BackupStore
 from seglog_broker.storage.io.clock import Throttle
@@ -24,30 +24,24 @@ from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.logs import opened_directory
 from tests.support import each_case
 
-KEY, OTHER = BackupKey(bytes(32)), BackupKey(bytes(range(32)))
 
-
-def test_a_directory_is_opened_with_or_without_a_key() -> None:
-    fs = ForgetfulFileSystem()
+def test_a_directory_is_encrypted_with_a_key_and_one_that_does_not_fit_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    fs, key_file, other_file = ForgetfulFileSystem(), str(tmp_path / "key"), str(tmp_path / "other")
+    key, other = make_key_file(key_file), make_key_file(other_file)
     open_destination(fs, "/plain").put(MARKER, [b"{}"])
-    open_destination(fs, "/encrypted", key=KEY).put(MARKER, [b"{}"])
-    assert fs.snapshot()[f"/plain/{MARKER}"] == b"{}"
-    assert fs.snapshot()[f"/encrypted/{MARKER}"] != b"{}"
-    assert b"".join(open_destination(fs, "/plain").read(MARKER)) == b"{}"
-    assert b"".join(open_destination(fs, "/encrypted", key=KEY).read(MARKER)) == b"{}"
-
-
-def test_a_key_that_does_not_fit_is_refused_before_anything_is_written() -> None:
-    fs = ForgetfulFileSystem()
-    open_destination(fs, "/plain").put(MARKER, [b"{}"])
-    open_destination(fs, "/encrypted", key=KEY).put(MARKER, [b"{}"])
+    open_destination(fs, "/encrypted", key_file=key_file).put(MARKER, [b"{}"])
     before = fs.snapshot()
+    assert before[f"/plain/{MARKER}"] == b"{}" != before[f"/encrypted/{MARKER}"]
+    assert b"".join(open_destination(fs, "/plain", key_file="").read(MARKER)) == b"{}"
+    assert b"".join(open_destination(fs, "/encrypted", key_file=key_file).read(MARKER)) == b"{}"
     with pytest.raises(DestinationError, match=r"in /plain is not encrypted: leave out the key file, or begin"):
-        open_destination(fs, "/plain", key=KEY)
-    with pytest.raises(DestinationError, match=f"in /encrypted is encrypted: .* id is {KEY.id.hex()}, by --key-file"):
+        open_destination(fs, "/plain", key_file=key_file)
+    with pytest.raises(DestinationError, match=f"in /encrypted is encrypted: .* id is {key.id.hex()}, by --key-file"):
         open_destination(fs, "/encrypted")
-    with pytest.raises(DestinationError, match=f"/encrypted was encrypted with another key: .*{OTHER.id.hex()}$"):
-        open_destination(fs, "/encrypted", key=OTHER)
+    with pytest.raises(DestinationError, match=f"/encrypted was encrypted with another key: .*{other.id.hex()}$"):
+        open_destination(fs, "/encrypted", key_file=other_file)
     assert fs.snapshot() == before
 
 
