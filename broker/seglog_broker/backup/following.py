@@ -158,9 +158,6 @@ class Follower:
             self._to_list.discard(key)
         for found in cut.partitions:
             key = found.topic, found.partition
-            before = self._next.logs.get(key)
-            if before is not None and before.topic_id != found.topic_id:  # of a topic of the same name
-                self._forget_files(key)
             if found.bases is not None:
                 self._bases[key] = found.bases
                 self._to_list.add(key)
