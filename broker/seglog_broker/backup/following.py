@@ -104,7 +104,9 @@ class Follower:
             return None
         if self._differs():
             # Of other partitions only what was appended was read, which nothing replaces.
-            if not self._to_list.isdisjoint(self._ask_changes(cut.number).changed):
+            changed = self._ask_changes(cut.number).changed
+            if not self._to_list.isdisjoint(changed):
+                self._to_list.intersection_update(changed)  # the others are read: a first point has to list them all
                 return None
             self._is_unfinished = True
             self._publish()

@@ -281,6 +281,17 @@ def test_a_segment_replaced_after_the_cut_is_not_published() -> None:
     assert broker.destination.sent - sent < 50_000  # what was put before is there
 
 
+def test_a_first_point_waits_for_each_partition_alone_until_it_was_read_unchanged() -> None:
+    broker = Broker()
+    broker.append(100, 0)
+    broker.append(100, 1)
+    broker.after_cut = lambda: broker.replaced.add(("t", 0))  # one or the other is compacted all the time
+    assert broker.follower.run_round() is None
+    broker.after_cut = lambda: broker.replaced.add(("t", 1))
+    assert broker.follower.run_round() is not None
+    assert broker.logs_of(broker.newest()) == broker.expected
+
+
 def test_an_active_segment_that_was_rolled_and_compacted_after_the_cut_is_not_published() -> None:
     broker = started(3)
     broker.append(3)
