@@ -5,6 +5,7 @@ None names a topic, so anybody may see them. Each is made at once, and ends its 
 
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -18,13 +19,15 @@ from seglog_broker.listeners.http.answers import Answer, text
 from seglog_broker.listeners.http.exposition import Exposition, Format
 
 CONNECTIONS_MAX: Final = 100
-"""At a time; further ones wait until one has ended."""
+"""At a time; further ones are closed at once."""
 
 REQUEST_SECONDS: Final = 10.0
 """Of a connection, from its beginning to its end."""
 
 _READ_BYTES: Final = 8192
 """Of a read, and most of a request's line and headers together."""
+
+_HAS_LEFT: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 def page_of(path: str, status: Following, sentence: str) -> Answer:
@@ -48,18 +51,19 @@ async def serve_pages(
     listeners: Sequence[trio.SocketListener], page: Callable[[str], Answer], tls: ssl.SSLContext | None
 ) -> None:
     """Answer GET and HEAD with the page of a path, until cancelled. Closes the listeners."""
-    limiter = trio.Semaphore(CONNECTIONS_MAX)
+    served = 0
 
     async def serve(plain: trio.SocketStream) -> None:
+        nonlocal served
+        served += 1
         stream = plain if tls is None else trio.SSLStream(plain, tls, server_side=True, https_compatible=True)
-        async with limiter:
-            with trio.move_on_after(REQUEST_SECONDS):
-                try:
-                    await stream.send_all(await _answer(stream, page))
-                    await stream.aclose()
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    pass  # it has left
+        try:
+            with trio.move_on_after(REQUEST_SECONDS if served <= CONNECTIONS_MAX else 0), suppress(*_HAS_LEFT):
+                await stream.send_all(await _answer(stream, page))
+                await stream.aclose()
             await trio.aclose_forcefully(stream)
+        finally:
+            served -= 1
 
     await trio.serve_listeners(serve, list(listeners))
 

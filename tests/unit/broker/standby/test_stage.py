@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import trio
 from structlog.testing import capture_logs
+from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.runtime import unix_sockets
 from seglog_broker.runtime.service_manager import ServiceManager
+from seglog_broker.standby.pages import CONNECTIONS_MAX
 from seglog_broker.standby.stage import stand_by
 from seglog_broker.storage.directory.log_directory import DirectoryLock
 from seglog_broker.storage.io import filenames
@@ -85,6 +87,12 @@ async def test_it_shows_its_state_serves_when_it_is_promoted_and_answers_afterwa
             assert (await process.page("HEAD /metrics HTTP/1.1")).endswith("\r\n\r\n")
             for request, code in (("GET /x HTTP/1.1", 404), ("POST / HTTP/1.1", 405), ("\0\0\0\1", 400)):
                 assert (await process.page(request)).startswith(f"HTTP/1.1 {code} ")
+            idle = [await trio.open_tcp_stream("127.0.0.1", process.port) for _ in range(CONNECTIONS_MAX)]
+            await wait_all_tasks_blocked()
+            idle.append(await trio.open_tcp_stream("127.0.0.1", process.port))
+            assert await idle[-1].receive_some() == b""  # one too many
+            for stream in idle:
+                await stream.aclose()
             done = await process.asked(want="promote", without_lease=True)
             assert "what was acknowledged after it is not here" in done["said"][0]
             assert (done["stage"], done["refused"]) == ("serving", "")
