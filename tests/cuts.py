@@ -37,7 +37,6 @@ class Copier:
         self.bases: dict[tuple[str, int], tuple[int, ...]] = {}
         self._fs = cast("ForgetfulFileSystem", broker.fs)
         self._registry = ""
-        self._number = 0
 
     async def cut(self) -> Cut:
         """Take a cut, as a line says it."""
@@ -50,7 +49,7 @@ class Copier:
             key = part.topic, part.partition
             self.partitions[key] = part
             self.bases[key] = self.bases[key] if part.bases is None else part.bases
-        self._registry, self._number = cut.registry or self._registry, cut.number
+        self._registry = cut.registry or self._registry
         return cut
 
     def copy(self) -> ForgetfulFileSystem | None:
@@ -75,7 +74,7 @@ class Copier:
                 PartitionState.load(fs, f"/data/{directory}"), part.log_start, part.log_end
             ).encode()
             offsets[key] = bases[-1]
-        if self.partitions.keys() & {*self.cuts.replaced_since(self._number)}:
+        if self.partitions.keys() & {*self.cuts.replaced()}:
             return None
         starts = {key: part.log_start for key, part in self.partitions.items() if part.log_start}
         copied[checkpoints.RECOVERY_POINT_CHECKPOINT] = checkpoints.encode_offsets(offsets)

@@ -94,9 +94,9 @@ class Broker:
         self.tell(CutWanted(is_whole))
         return self.next(Cut)
 
-    def changes(self, number: int) -> Changes:
-        """Ask what has changed since the cut ``number``, and wait for the answer."""
-        self.tell(ChangesWanted(number))
+    def changes(self) -> Changes:
+        """Ask what has changed since the last cut, and wait for the answer."""
+        self.tell(ChangesWanted())
         return self.next(Changes)
 
 

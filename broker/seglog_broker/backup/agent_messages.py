@@ -62,10 +62,8 @@ class Cut(msgspec.Struct, frozen=True, tag="cut"):
 
 
 class Changes(msgspec.Struct, frozen=True, tag="changes"):
-    """Partitions of which segments were replaced, truncated or deleted since a cut, expired ones left out."""
+    """Partitions of which segments were replaced, truncated or deleted since the last cut, expired ones left out."""
 
-    number: int
-    """Of the cut."""
     changed: tuple[tuple[str, int], ...]
 
 
@@ -86,9 +84,7 @@ class CutWanted(msgspec.Struct, frozen=True, tag="cut wanted"):
 
 
 class ChangesWanted(msgspec.Struct, frozen=True, tag="changes wanted"):
-    """The question for ``Changes`` since the cut ``number``."""
-
-    number: int
+    """The question for ``Changes``."""
 
 
 class Published(msgspec.Struct, frozen=True, tag="published"):

@@ -43,7 +43,7 @@ _KEPT_SUFFIXES: Final = frozenset(names.SEGMENT_SUFFIXES) - {names.AWAITED_SUFFI
 class Follower:
     """Makes points of one log directory, one after the other, in the place of ``writer``, which is ``destination``.
 
-    ``ask_cut`` is called with True for a cut of all partitions, ``ask_changes`` with the number of the last one.
+    ``ask_cut`` is called with True for a cut of all partitions; ``ask_changes`` is about the last one.
     ``sent`` returns how many bytes were sent to the place so far. After an error ``run_round`` is called again.
     """
 
@@ -55,7 +55,7 @@ class Follower:
         writer: PointWriter,
         *,
         ask_cut: Callable[[bool], Cut],
-        ask_changes: Callable[[int], Changes],
+        ask_changes: Callable[[], Changes],
         sent: Callable[[], int],
         keep_ms: int,
     ) -> None:
@@ -104,7 +104,7 @@ class Follower:
             return None
         if self._differs():
             # Of other partitions only what was appended was read, which nothing replaces.
-            changed = self._ask_changes(cut.number).changed
+            changed = self._ask_changes().changed
             if not self._to_list.isdisjoint(changed):
                 self._to_list.intersection_update(changed)  # the others are read: a first point has to list them all
                 return None

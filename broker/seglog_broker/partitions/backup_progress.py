@@ -13,9 +13,6 @@ from seglog_broker.partitions.partition import Problem
 from seglog_broker.runtime.fence import Fence
 from seglog_protocol.messages import BackupStatus
 
-CUTS_REMEMBERED_MAX: Final = 100
-"""Cuts that may still be published, the newest; a process publishes the newest it has, as a rule."""
-
 STOP_SECONDS: Final = 5.0
 """How long a stop of the broker waits for the last cut to be published."""
 
@@ -25,6 +22,7 @@ TOLD_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
+    number: int
     at_ms: int
     at: float
     records: int
@@ -52,7 +50,7 @@ class BackupProgress:
         """Set while no task serves the backup."""
         self.has_ended.set()
         self._feed = feed
-        self._marks: dict[int, _Mark] = {}  # by the number of the cut
+        self._cut: _Mark | None = None  # the last that was given away
         self._published: _Mark | None = None
         self._clean_at: float | None = None  # when nothing was there to be lost, by the loop's clock
         feed.follow()
@@ -65,30 +63,21 @@ class BackupProgress:
     def begin(self) -> None:
         """Another process makes the backup from now on, and gets everything first."""
         self.cuts.begin()
-        self._marks.clear()
+        self._cut = None
 
     def note_cut(self, moment: Moment) -> None:
         """A cut is given away."""
         self._look()
-        self._marks[moment.number] = _Mark(moment.at_ms, moment.at, moment.records, moment.size)
-        if len(self._marks) > CUTS_REMEMBERED_MAX:
-            del self._marks[next(iter(self._marks))]
+        self._cut = _Mark(moment.number, moment.at_ms, moment.at, moment.records, moment.size)
 
     def note_published(self, number: int, point: str, written: int) -> None:
         """The place has everything of a cut, under the id ``point``; ``written`` bytes more were sent to it."""
         self.written += written
-        mark = self._marks.get(number)
-        if mark is None:
+        if self._cut is None or self._cut.number != number:
             return
-        self._published, self.published_id = mark, point
-        self._clean_at = mark.at
-        self._marks = {later: kept for later, kept in self._marks.items() if later > number}
+        self._published, self.published_id = self._cut, point
+        self._clean_at = self._cut.at
         self._look()
-
-    @property
-    def published_ms(self) -> int | None:
-        """The moment (wall time) of the newest cut that was published since the start; None without one."""
-        return None if self._published is None else self._published.at_ms
 
     @property
     def lost_records(self) -> int:
@@ -99,11 +88,6 @@ class BackupProgress:
     def lost_bytes(self) -> int:
         """Bytes of their batches."""
         return self._feed.size - (0 if self._published is None else self._published.size)
-
-    @property
-    def appended(self) -> int:
-        """Bytes of all batches appended since the start."""
-        return self._feed.size
 
     def lost_seconds(self) -> float:
         """Time of which records would be lost; 0 if none would. Before anything is published, since the first look."""
@@ -126,9 +110,9 @@ class BackupProgress:
             lost_bytes=self.lost_bytes,
             lag_ms=self.lag_ms,
             published_id=self.published_id,
-            published_ms=self.published_ms,
+            published_ms=None if self._published is None else self._published.at_ms,
             written_bytes=self.written,
-            appended_bytes=self.appended,
+            appended_bytes=self._feed.size,
             reason=self.why_held_up(),
         )
 

@@ -8,7 +8,7 @@ A cut waits until it survives a power cut, so that a copy of it is never ahead o
 cannot be synced holds up no other: of it the cut has what is known to be on the disk.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -164,12 +164,12 @@ class CutMaker(Service):
         self._sent[partition] = removals, count
         return tuple(segments.bases[:count])
 
-    def replaced_since(self, number: int) -> tuple[tuple[str, int], ...]:
-        """Topic and number of partitions whose files were replaced, or that are new, since the last cut, ``number``.
+    def replaced(self) -> tuple[tuple[str, int], ...]:
+        """Topic and number of partitions whose files were replaced, or that are new, since the last cut.
 
         Those that are gone are among them: another topic of the name may be in the making.
         """
-        found = cast("list[Partition]", self._feed.replaced_since(number))
+        found = cast("Iterable[Partition]", self._feed.replaced)
         return *((partition.topic, partition.number) for partition in found), *self._feed.gone
 
     async def _wait_for_recoveries(self) -> None:

@@ -28,7 +28,8 @@ class Feed:
         """Topic and number of each partition that was deleted."""
         self.has_lost = True
         """There are more changes than these: who follows looks at all partitions."""
-        self._replaced: dict[Flushable, int] = {}  # partition -> ``number`` when files of it were last replaced
+        self.replaced: dict[Flushable, None] = {}
+        """Partitions of which files may have been replaced since the last ``take``."""
 
     def follow(self) -> None:
         """Keep changes from now on."""
@@ -38,21 +39,16 @@ class Feed:
     def begin(self) -> None:
         """Forget what there is, for one who looks at all partitions first."""
         self.number = 0
-        self.changed, self.gone, self._replaced = {}, {}, {}
+        self.changed, self.gone, self.replaced = {}, {}, {}
         self.has_lost = True
 
     def take(self) -> tuple[list[Flushable], list[tuple[str, int]]]:
         """The partitions that have changed, and those that are gone, since the call before."""
         changed, gone = list(self.changed), list(self.gone)
-        self.changed, self.gone = {}, {}
+        self.changed, self.gone, self.replaced = {}, {}, {}
         self.has_lost = False
         self.number += 1
         return changed, gone
-
-    def replaced_since(self, number: int) -> list[Flushable]:
-        """Partitions whose files were replaced after ``number`` calls of ``take``; older replacements are forgotten."""
-        self._replaced = {partition: at for partition, at in self._replaced.items() if at >= number}
-        return list(self._replaced)
 
     def note_written(self, partition: Flushable, size: int, records: int) -> None:
         """Batches were appended. Called only while somebody follows."""
@@ -66,14 +62,14 @@ class Feed:
             return
         self.changed[partition] = None
         if is_replaced:
-            self._replaced[partition] = self.number
+            self.replaced[partition] = None
 
     def note_deleted(self, partition: Flushable, key: tuple[str, int]) -> None:
         """The topic was deleted."""
         if not self.is_followed:
             return
         self.changed.pop(partition, None)
-        self._replaced.pop(partition, None)
+        self.replaced.pop(partition, None)
         if len(self.gone) < GONE_MAX:
             self.gone[key] = None
         else:

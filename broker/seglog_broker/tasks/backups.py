@@ -121,7 +121,7 @@ class Backups(Service):
             case lines.CutWanted():
                 nursery.start_soon(self._answer_with_cut, progress, agent, message.is_whole)
             case lines.ChangesWanted():
-                changes = lines.Changes(message.number, progress.cuts.replaced_since(message.number))
+                changes = lines.Changes(progress.cuts.replaced())
                 nursery.start_soon(self._send, agent, changes)
             case lines.Published():
                 self._has_published = True

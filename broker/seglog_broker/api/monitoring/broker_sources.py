@@ -37,6 +37,7 @@ from seglog_broker.runtime.response_memory import ResponseMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.security.tls import ServerTls
 from seglog_broker.texts import counted, size_text, time_text
+from seglog_protocol.messages import BackupStatus
 from seglog_protocol.version import VERSION
 
 PART_COST: Final = 250.0
@@ -242,17 +243,17 @@ _COUNTERS: Final = (
 def backup_sources(backup: BackupProgress | None) -> Mapping[str, Source]:
     """Sources of the families of a continuous backup; they have no samples without one."""
 
-    def of(value: Callable[[BackupProgress], float]) -> Source:
-        return (lambda: ()) if backup is None else one(partial(value, backup))
+    def of(value: Callable[[BackupStatus], float]) -> Source:
+        return (lambda: ()) if backup is None else one(lambda: value(backup.status()))
 
     return {
-        "seglog_backup_loss_seconds": of(BackupProgress.lost_seconds),
-        "seglog_backup_loss_limit_seconds": of(lambda backup: backup.lag_ms / 1000),
-        "seglog_backup_loss_records": of(lambda backup: backup.lost_records),
-        "seglog_backup_loss_bytes": of(lambda backup: backup.lost_bytes),
-        "seglog_backup_held_up": of(lambda backup: int(backup.why_held_up() is not None)),
-        "seglog_backup_published_timestamp_seconds": of(lambda backup: (backup.published_ms or 0) / 1000),
-        "seglog_backup_written_bytes_total": of(lambda backup: backup.written),
+        "seglog_backup_loss_seconds": of(lambda status: status.lost_ms / 1000),
+        "seglog_backup_loss_limit_seconds": of(lambda status: status.lag_ms / 1000),
+        "seglog_backup_loss_records": of(lambda status: status.lost_records),
+        "seglog_backup_loss_bytes": of(lambda status: status.lost_bytes),
+        "seglog_backup_held_up": of(lambda status: int(status.reason is not None)),
+        "seglog_backup_published_timestamp_seconds": of(lambda status: (status.published_ms or 0) / 1000),
+        "seglog_backup_written_bytes_total": of(lambda status: status.written_bytes),
     }
 
 

@@ -42,8 +42,8 @@ def test_an_agent_publishes_cuts_until_it_is_stopped(tmp_path: Path) -> None:
         agent.send_signal(signal.SIGTERM)  # is for the broker
         cut = messages.PartitionCut("t", 0, topic.id, 0, 1, log.segments.active.size, (0,))
         send(messages.Cut(1, 1_764_000_000_000, True, (cut,), registry=directory.registry.content().decode()))
-        assert messages.from_agent(agent.stdout.readline()) == messages.ChangesWanted(1)
-        send(messages.Changes(1, ()))
+        assert messages.from_agent(agent.stdout.readline()) == messages.ChangesWanted()
+        send(messages.Changes(()))
         published = messages.from_agent(agent.stdout.readline())
         assert isinstance(published, messages.Published)
         assert messages.from_agent(agent.stdout.readline()) == messages.Trouble(None)

@@ -111,9 +111,8 @@ class Broker:
         self.after_cut = lambda: None
         return Cut(self.number, self.clock.now, is_whole, tuple(changed), gone, registry)
 
-    def changes(self, number: int) -> Changes:
-        assert number == self.number
-        return Changes(number, tuple(self.replaced))
+    def changes(self) -> Changes:
+        return Changes(tuple(self.replaced))
 
     def publish(self) -> Published:
         """A round that is published; the newest state of the place is the cut."""

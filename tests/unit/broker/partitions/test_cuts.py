@@ -80,7 +80,7 @@ def test_nothing_is_kept_where_nobody_follows() -> None:
     feed, partition = Feed(), Flushable()
     feed.note_changed(partition, is_replaced=True)
     feed.note_deleted(partition, ("t", 0))
-    assert (feed.changed, feed.gone, feed.replaced_since(0)) == ({}, {}, [])
+    assert (feed.changed, feed.gone, feed.replaced) == ({}, {}, {})
 
 
 def test_the_pieces_of_a_line_are_the_line() -> None:
