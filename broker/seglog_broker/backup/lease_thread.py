@@ -36,7 +36,9 @@ class LeaseThread:
         self._told = ""
 
     def start(self, own: Terms) -> None:
-        """Begin, when the place is the broker's."""
+        """Begin, when the place is the broker's. Another call does nothing: two threads would depose each other."""
+        if self._thread is not None:
+            return
         self._thread = threading.Thread(target=self._run, args=(Lease(own, boottime_ns),), daemon=True)
         self._thread.start()
 

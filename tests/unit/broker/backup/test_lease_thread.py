@@ -61,6 +61,23 @@ def test_it_renews_until_it_is_released(
     assert waited == []
 
 
+def test_a_place_that_is_opened_again_has_the_same_thread(
+    told: SimpleQueue[Told], place: Callable[[], Destination]
+) -> None:
+    opened: list[Destination] = []
+
+    def opening() -> Destination:
+        opened.append(place())
+        return opened[-1]
+
+    thread = LeaseThread(opening, told.put)
+    thread.start(OWN)
+    thread.start(OWN)
+    assert isinstance(told.get(), LeaseHeld)
+    thread.release()
+    assert len(opened) == 1
+
+
 def test_it_tells_that_it_was_lost_and_ends(
     thread: LeaseThread, told: SimpleQueue[Told], place: Callable[[], Destination]
 ) -> None:
