@@ -26,7 +26,7 @@ from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.points import PointStore, State
 from seglog_broker.backup.restoring import finish
 from seglog_broker.backup.standby_directory import PLAN_FILE, StandbyDirectory
-from seglog_broker.backup.store import BackupError, Marker, ms_of
+from seglog_broker.backup.store import VERSION_OF_POINTS, BackupError, Marker, ms_of
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.directory.identity import decode_properties, is_followed
 from seglog_broker.storage.io import filenames
@@ -192,6 +192,11 @@ class Standby:
             if marker.directory_id == plan.directory_id or marker.epoch == plan.epoch:
                 return plan
             self._give_up(f"{self._place} was taken over by the log directory {marker.directory_id} meanwhile")
+        if marker.version != VERSION_OF_POINTS:
+            raise NotPromotedError(
+                f"no broker backs up continuously into {self._place}, which has single backups: make a log directory "
+                "of one with `seglogd restore`"
+            )
         if not self.status.applied:
             self.follow()  # nothing is begun before there is something to serve
         has_lease = any(True for _ in self._store.destination.names(LEASES))

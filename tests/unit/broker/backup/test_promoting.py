@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from seglog_broker.backup.destination import DestinationError
+from seglog_broker.backup.destination import MARKER, DestinationError
 from seglog_broker.backup.lease import forget_leases, run
 from seglog_broker.backup.points import PointWriter
 from seglog_broker.backup.promoting import NotPromotedError, Standby
@@ -145,6 +145,11 @@ def test_a_promotion_is_refused_before_anything_is_begun() -> None:
     ):
         machines.promoted(machines.standby(without))
     assert not machines.fs.exists(f"/standby/{PLAN_FILE}")
+    marker = machines.store.marker()
+    machines.destination.put(MARKER, [replace(marker, version=1).encode()])
+    with pytest.raises(NotPromotedError, match="which has single backups"):
+        machines.promoted(machines.standby(without), without_lease=True)
+    machines.destination.put(MARKER, [marker.encode()])
     machines.hold_lease()
     with pytest.raises(NotPromotedError, match=r"set .* as it is there"):
         machines.promoted(machines.standby(without))
