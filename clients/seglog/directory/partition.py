@@ -331,11 +331,9 @@ class PartitionFiles:
 
     def _open(self, base: int, segments: Mapping[int, str]) -> SegmentFile:
         if (self._directory / names.segment_file_name(base, names.AWAITED_SUFFIX)).exists():
-            raise errors.SegmentAwaitedError(
-                f"the segment {base} of {self.topic}-{self.partition} is still fetched from a backup: try again",
-                topic=self.topic,
-                partition=self.partition,
-                segment=base,
+            raise errors.StorageError(
+                f"the segment {base} of {self.topic}-{self.partition} is still in the backup that the directory was "
+                "begun from: seglogd on it fetches it"
             )
         damaged = {position: end for (segment, position), end in self.holes().damaged.items() if segment == base}
         return SegmentFile(self._directory / segments[base], base, damaged)

@@ -31,6 +31,7 @@ from seglog_protocol.errors import (
 from seglog_protocol.isolation import Aborted, Isolation
 from seglog_protocol.records import decode_records
 from seglog_protocol.segment_files import (
+    AWAITED_SUFFIX,
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     PARTITION_STATE_FILE,
@@ -265,6 +266,17 @@ def test_what_is_open_is_read_to_its_end_and_what_expired_meanwhile_is_told(dire
         assert next(batches).header.base_offset == 1
         with pytest.raises(OffsetOutOfRangeError, match="the log begins at 6"):
             next(batches)
+
+
+def test_a_segment_that_is_still_in_a_backup_is_told_and_those_behind_it_are_read(
+    directory: Path, tmp_path: Path
+) -> None:
+    paths = [write_segment(directory, [batch_at(base), batch_at(base + 1)], base) for base in (0, 2)]
+    paths[0].write_bytes(bytes(paths[0].stat().st_size))
+    paths[0].with_suffix(AWAITED_SUFFIX).touch()
+    assert offsets_read(tmp_path, 2) == [2, 3]
+    with pytest.raises(StorageError, match="the segment 0 of t-0 is still in the backup"):
+        offsets_read(tmp_path)
 
 
 def test_a_partition_that_is_deleted_under_its_reader_is_told(directory: Path, tmp_path: Path) -> None:
