@@ -14,7 +14,7 @@ from seglog_broker.backup.counting import BytesDone
 from seglog_broker.backup.destination import Destination, DestinationError
 from seglog_broker.backup.opening import open_destination
 from seglog_broker.backup.points import PointStore
-from seglog_broker.backup.restoring import make_durable, pieces_of, restore, write_pieces
+from seglog_broker.backup.restoring import restore, write_files
 from seglog_broker.backup.store import BackupError, FileEntry, Manifest
 from seglog_broker.backup.taking import SHORT_BYTES
 from seglog_broker.storage.directory.identity import is_being_restored, root_names
@@ -63,11 +63,8 @@ def fetch_segment(tools: Tools, job: FetchJob, progress: BytesDone) -> FetchResu
             raise StorageError(f"what is awaited in {job.directory} is not known: {error}") from error
         name = f"{names.segment_file_name(job.base_offset, names.LOG_SUFFIX)}{names.TEMPORARY_SUFFIX}"
         file = FileEntry(name, awaited.size, awaited.mtime_ms, 0, awaited.parts)
-        tools.fs.open(f"{job.directory}/{name}", create=True).close()
         try:
-            for source, pieces in pieces_of([file]).items():
-                write_pieces(tools.fs, destination, source, pieces, job.directory, progress)
-            make_durable(tools.fs, job.directory, [file])
+            write_files(tools.fs, destination, job.directory, [file], progress)
         except BaseException:  # on a full disk it would keep what others need
             discard_arrived(tools.fs, job.directory, job.base_offset)
             raise

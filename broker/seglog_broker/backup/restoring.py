@@ -1,6 +1,6 @@
 """Restores a backup into a directory, and compares what the real loader finds there with what the backup counted."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -74,17 +74,10 @@ def restore(
     files = [file for file in manifest.files if file.path != filenames.FORMAT_FILE and file.path not in left]
     if manifest.is_cut:
         files = [file for file in files if file.path not in NOT_OF_A_CUT]
-    directories = sorted({parent(file.path) for file in files if "/" in file.path})
-    for directory in directories:
-        fs.make_directory(f"{path}/{directory}")
-    for file in files:
-        fs.open(f"{path}/{file.path}", create=True).close()
-    for name, pieces in pieces_of(files).items():
-        write_pieces(fs, destination, name, pieces, path, progress)
+    write_files(fs, destination, path, files, progress)
     for file in later:
         write_awaited(fs, f"{path}/{file.path}", AwaitedLog(file.size, file.mtime_ms, file.parts))
-        files += [file, file._replace(path=marker_of(file.path))]
-    make_durable(fs, path, files)
+    _make_durable(fs, path, [*later, *(file._replace(path=marker_of(file.path)) for file in later)])
     if origin is not None:
         origin.write(fs, path)
     before_last_step()
@@ -199,29 +192,40 @@ _Piece = tuple[Part, str, int]
 """A part, the path of its file, and its position in that."""
 
 
-def pieces_of(files: list[FileEntry], first: Mapping[str, int] | None = None) -> dict[str, list[_Piece]]:
-    """By the files of the destination, what of them goes where, in the order of their bytes.
+def write_files(
+    fs: FileSystem,
+    destination: Destination,
+    path: str,
+    files: Sequence[FileEntry],
+    progress: BytesDone,
+    first: Mapping[str, int] | None = None,
+) -> None:
+    """Write files below ``path``, each from its part with the number in ``first`` on, by path; without, all of it.
 
-    ``first`` has the number of the part, by path, with which a file begins; without, all of it is wanted.
+    All of it is durable then. Raises BackupError for bytes that are not those that were backed up, DestinationError,
+    OSError.
     """
     pieces: dict[str, list[_Piece]] = {}
-    first = {} if first is None else first
+    for directory in sorted({parent(file.path) for file in files if "/" in file.path}):
+        if not fs.exists(f"{path}/{directory}"):
+            fs.make_directory(f"{path}/{directory}")
     for file in files:
-        position = 0
+        kept, position = 0 if first is None else first[file.path], 0
         for number, part in enumerate(file.parts):
-            if number >= first.get(file.path, 0):
+            if number >= kept:
                 pieces.setdefault(part.name, []).append((part, file.path, position))
             position += part.size
-    return {name: sorted(found, key=lambda piece: piece[0].position) for name, found in pieces.items()}
+        with fs.open(f"{path}/{file.path}", create=True) as opened:
+            opened.truncate(sum(part.size for part in file.parts[:kept]))
+    for name, found in pieces.items():
+        _write_pieces(fs, destination, name, sorted(found, key=lambda piece: piece[0].position), path, progress)
+    _make_durable(fs, path, files)
 
 
-def write_pieces(
+def _write_pieces(
     fs: FileSystem, destination: Destination, name: str, pieces: list[_Piece], path: str, progress: BytesDone
 ) -> None:
-    """Write what the file ``name`` of the destination has into files below ``path``, which are there.
-
-    Raises BackupError for bytes that are not those that were backed up, DestinationError, OSError.
-    """
+    """Write what the file ``name`` of the destination has into files below ``path``, which are there."""
     start, end = pieces[0][0].position, max(part.position + part.size for part, _, _ in pieces)
     stream = _Stream(destination.read(name, start, end), start)
     for part, target, position in pieces:
@@ -262,7 +266,7 @@ class _Stream:
             position += len(piece)
 
 
-def make_durable(fs: FileSystem, path: str, files: list[FileEntry]) -> None:
+def _make_durable(fs: FileSystem, path: str, files: Sequence[FileEntry]) -> None:
     """Sync these files, give them their times, and sync the directories they are in. Raises OSError."""
     for begin in range(0, len(files), FILES_A_SYNC):
         some = files[begin : begin + FILES_A_SYNC]

@@ -14,7 +14,7 @@ from typing import Final
 from seglog_broker.backup.counting import BytesDone
 from seglog_broker.backup.destination import Destination
 from seglog_broker.backup.points import count_common
-from seglog_broker.backup.restoring import ROOM_BYTES, make_durable, pieces_of, write_pieces
+from seglog_broker.backup.restoring import ROOM_BYTES, write_files
 from seglog_broker.backup.source import SourceFile
 from seglog_broker.backup.store import BackupError, FileEntry, Manifest
 from seglog_broker.backup.uploading import count_sound
@@ -80,7 +80,7 @@ class StandbyDirectory:
         first = {path: count_common(there.get(path), file) for path, file in wanted.items() if there.get(path) != file}
         in_order = sorted(first, key=lambda path: path.endswith(CHECKSUM_SUFFIX))
         for some in self._slices([wanted[path] for path in in_order], first):
-            self._write(some, first, destination, done)
+            write_files(self._fs, destination, self.path, some, done, first)
         self.applied, self._there = target.id, wanted
 
     def _found(self, wanted: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
@@ -124,25 +124,8 @@ class StandbyDirectory:
         for directory in sorted(changed):
             self._fs.sync_directory(directory)
 
-    def _write(
-        self, files: list[FileEntry], first: Mapping[str, int], destination: Destination, done: BytesDone
-    ) -> None:
-        """Write files, each from its part number ``first`` on."""
-        for directory in {parent(file.path) for file in files if "/" in file.path}:
-            if not self._fs.exists(self._file(directory)):
-                self._fs.make_directory(self._file(directory))
-        for file in files:
-            with self._fs.open(self._file(file.path), create=True) as opened:
-                opened.truncate(sum(part.size for part in file.parts[: first[file.path]]))
-        for name, pieces in pieces_of(files, first).items():
-            write_pieces(self._fs, destination, name, pieces, self.path, done)
-        for file in files:
-            with self._fs.open(self._file(file.path), writable=True) as opened:
-                opened.truncate(file.size)
-        make_durable(self._fs, self.path, files)
-
     def _slices(self, files: Iterable[FileEntry], first: Mapping[str, int]) -> Iterator[list[FileEntry]]:
-        """The files in lists, each but the last with ``slice_bytes`` to be written; ``first`` as for ``pieces_of``."""
+        """The files in lists, each but the last with ``slice_bytes`` to be written, from the parts ``first`` on."""
         some: list[FileEntry] = []
         size = 0
         for file in files:

@@ -56,15 +56,6 @@ class Agreeing(Honest):
         return True
 
 
-class Denying(Honest):
-    """Says no, and writes all the same."""
-
-    def put_new(self, name: str, chunks: Iterable[bytes]) -> bool:
-        is_new = name not in self.files
-        self.files[name] = b"".join(chunks)
-        return is_new
-
-
 class Looking(Honest):
     """Looks first, and then writes, as two writers who look at once do."""
 
@@ -100,6 +91,7 @@ def test_a_destination_that_does_as_it_says_passes_and_keeps_nothing(tmp_path: P
     for other in (directory, store, EncryptedDestination(FS, store, BackupKey(bytes(32)))):
         probe_conditions(other)
         assert list(other.names()) == []
+    assert list((tmp_path / "place/probe").iterdir()) == []
 
 
 @each_case(
@@ -107,7 +99,6 @@ def test_a_destination_that_does_as_it_says_passes_and_keeps_nothing(tmp_path: P
     [
         (Ignoring, "replaces a file that was to be written if there is none"),
         (Agreeing, "says of a file that was to be written if there is none that it was"),
-        (Denying, "replaces a file that was to be written if there is none"),
         (Looking, "says of a file that was to be written if there is none that it was"),
     ],
 )

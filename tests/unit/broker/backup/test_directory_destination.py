@@ -1,10 +1,8 @@
 import errno
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from threading import Barrier
 
 import pytest
 
@@ -53,23 +51,6 @@ def test_files_are_put_read_listed_and_deleted(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"made/backup has no top.json$"):
         list(destination.read("top.json"))
     destination.close()
-
-
-def test_of_many_who_put_a_new_file_at_once_one_does(tmp_path: Path) -> None:
-    destination = DirectoryDestination(PosixFileSystem(), f"{tmp_path}/backup")
-    for name in ("lease/1", "lease/2"):
-        together = Barrier(8)
-
-        def put(number: int, name: str = name, together: Barrier = together) -> bool:
-            together.wait()
-            return destination.put_new(name, [b"%d" % number])
-
-        with ThreadPoolExecutor(8) as threads:
-            answers = list(threads.map(put, range(8)))
-        assert sorted(answers) == [*[False] * 7, True]
-        assert b"".join(destination.read(name)) == b"%d" % answers.index(True)
-        assert not destination.put_new(name, [b"more"])
-    assert sorted(path.name for path in (tmp_path / "backup/lease").iterdir()) == ["1", "2"], "nothing is left"
 
 
 @each_case("policy", [PROCESS_KILL, POWER_LOSS, *map(RANDOM, range(10))])
