@@ -284,6 +284,7 @@ class TakesDamagedForNothing(Lease):
         return 0 if old is not None and not old.holder else super()._wait_ms(old, take_over=take_over)
 
 
+@pytest.mark.soak
 @each_case(
     "kind",
     [
