@@ -5,6 +5,7 @@ A place of version 2 has, beside what ``store.py`` says, where a manifest is cal
     points/<base id>/<id>.json   a point: what has changed since the point before, or since the base
     files/<id>-begun             as a point, of what is there already for one to come
     files/<id>-<n>               what bases and points name; the id is above that of the base or point before
+    seglog-backup-writer         random, of the writer that claimed the place last: no other one adds anything
 
 A base or a point is there when its object is, which is put last, and is then the newest moment there is. A new base
 follows where points have become as long as it, and after an hour. Ids rise, whatever the clock does, so that a name
@@ -27,6 +28,7 @@ A point is sealed JSON, on one line:
     gone       topic and number of each partition that is gone; they count before ``logs``
 """
 
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -77,6 +79,9 @@ AHEAD_MS_MAX: Final = 86_400_000
 """By which the newest moment may be later than the clock says, before it is told that it was set back."""
 
 _VERSION: Final = 1
+
+WRITER: Final = "seglog-backup-writer"
+"""The object that says which writer has claimed the place last."""
 
 _READERS: Final = 8
 """Points that are read at a time."""
@@ -361,6 +366,8 @@ class PointWriter:
         self._has_base = False
         self.begun = self.state.copy()
         """With what a writer before this one has put for a state to come."""
+        self._writer = uuid.uuid4().bytes
+        destination.put(WRITER, [self._writer])
         self._remove_orphans()
 
     @property
@@ -451,6 +458,11 @@ class PointWriter:
             raise TakenOverError(
                 f"{self.destination.place} was taken over by another log directory: this broker backs up no more; end "
                 "it, if the other one serves, else name another place"
+            )
+        if b"".join(self.destination.read(WRITER)) != self._writer:
+            raise TakenOverError(
+                f"another broker backs up into {self.destination.place} since this one began, with a copy of this "
+                "log directory: end one of them, and start the other anew"
             )
 
     def _read_begun(self) -> str:

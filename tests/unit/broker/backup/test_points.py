@@ -12,6 +12,7 @@ from seglog_broker.backup.directory_destination import DirectoryDestination
 from seglog_broker.backup.points import (
     BASE_MS,
     POINTS_BYTES_MIN,
+    WRITER,
     FileChange,
     LostFilesError,
     Point,
@@ -347,10 +348,16 @@ class Unaware(DirectoryDestination):
 
     def __init__(self, fs: ForgetfulFileSystem) -> None:
         super().__init__(fs, "/place")
-        self._seen = list(super().read(MARKER))
+        self._seen = {MARKER: list(super().read(MARKER))}
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        if name == WRITER:
+            self._seen[name] = list(chunks)
+        else:
+            super().put(name, chunks)
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        yield from self._seen if name == MARKER else super().read(name, start, end)
+        yield from self._seen[name] if name in self._seen else super().read(name, start, end)
 
 
 def test_what_a_writer_adds_after_its_place_was_taken_over_counts_for_nothing() -> None:
@@ -456,6 +463,20 @@ def test_moments_of_a_clock_that_was_ahead_are_told_instead_of_being_kept_for_ev
     ):
         list(place.writer.collect(START, DAY_MS))
     place.check()
+
+
+def test_a_writer_adds_nothing_beside_a_later_one_of_a_copy_of_its_directory() -> None:
+    place = Place()
+    place.grow()
+    first = place.writer
+    place.begin()
+    newest = place.grow()
+    place.writer, second = first, place.writer
+    with pytest.raises(TakenOverError, match="with a copy of this log directory"):
+        place.grow()
+    place.writer = second
+    assert place.store.at().id == newest
+    place.grow()
 
 
 def test_what_somebody_has_removed_from_a_place_is_told_at_a_base_and_forgotten_by_the_next_writer() -> None:
