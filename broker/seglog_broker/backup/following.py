@@ -75,8 +75,6 @@ class Follower:
         self._next = writer.begun  # of which the place has the bytes already
         self._pending: dict[TopicPartition, PartitionCut] = {}  # not in a point yet
         self._to_list: set[TopicPartition] = set()  # of those, where files may have been replaced
-        self._put: set[str] = set()  # objects since the last point
-        self._orphans: list[str] = []  # of those, what no point names
         self._removing: Iterator[None] = iter(())
         self._moment_ms = 0
         self._is_unfinished = False  # it is not known whether the place has it
@@ -119,8 +117,6 @@ class Follower:
         if point.base == point.id:
             self._removing = self._writer.collect(self._moment_ms, self._keep_ms)
         self._is_unfinished = False
-        named = {part.name for change in point.files for part in change.parts}
-        self._orphans += self._put - named
         self._settle()
 
     def tidy(self) -> None:
@@ -129,8 +125,6 @@ class Follower:
         Raises LostFilesError: begin anew, with another writer.
         """
         try:
-            for _ in range(min(REMOVED_A_ROUND, len(self._orphans))):
-                self._destination.delete(self._orphans.pop())
             for _ in islice(self._removing, REMOVED_A_ROUND):
                 self.untidy = None
         except LostFilesError:
@@ -141,7 +135,7 @@ class Follower:
 
     def _settle(self) -> None:
         """Forget what the place has now."""
-        for waiting in (self._pending, self._to_list, self._put):
+        for waiting in (self._pending, self._to_list):
             waiting.clear()
 
     # The cut.
@@ -278,13 +272,12 @@ class Follower:
         for number, group in enumerate(groups):
             name = f"{FILES}{self._next.id}-{number:06d}"
             entries = upload(self._fs, self._log_dir, self._destination, name, group)
-            self._put.add(name)
             for entry in entries:
                 self._set(entry.path, entry)
             put += sum(piece.size for piece in group)
             if put - noted >= max(self.noted_bytes, put // 8):
                 noted = put
-                self._put.add(self._writer.note_begun(self._next))
+                self._writer.note_begun(self._next)
             if len(entries) < len(group):
                 there = {entry.path for entry in entries}
                 self.lacking = next(piece.file.path for piece in group if piece.file.path not in there)

@@ -10,7 +10,7 @@ A place of version 2 has, beside what ``store.py`` says, where a manifest is cal
 A base or a point is there when its object is, which is put last, and is then the newest moment there is. A new base
 follows where points have become as long as it, and after an hour. Ids rise, whatever the clock does, so that a name
 that a base knows, or one above it, is all that later points and bases can name: what is older than the oldest base
-and not named by it can be removed.
+and not named by it can be removed: also what was put for a point, and replaced before that came.
 
 Another log directory that takes the place over writes into ``seglog-backup.json`` a higher epoch and which base or
 point it continues, in one step. What the writer before adds after that one counts for nothing.
@@ -382,11 +382,9 @@ class PointWriter:
         self._last = id_at(now_ms, self._marker.epoch)
         return self._last
 
-    def note_begun(self, new: State) -> str:
-        """Have the next writer know what was put for a state that takes long to come; the name of the object."""
-        name = f"{FILES}{new.id}{_BEGUN_SUFFIX}"
-        self.destination.put(name, [difference(self.state, new).encode()])
-        return name
+    def note_begun(self, new: State) -> None:
+        """Have the next writer know what was put for a state that takes long to come."""
+        self.destination.put(f"{FILES}{new.id}{_BEGUN_SUFFIX}", [difference(self.state, new).encode()])
 
     def publish(self, new: State) -> Point:
         """Add a state whose files are there, by its own id as a base, or as a point: what is returned says it.

@@ -13,7 +13,7 @@ from seglog_broker.backup.directory_destination import DirectoryDestination
 from seglog_broker.backup.following import Follower
 from seglog_broker.backup.keeping_up import PAUSE_SECONDS_MAX, ROUNDS_IN_VAIN_MAX, KeepingUp
 from seglog_broker.backup.points import PointStore, PointWriter, State
-from seglog_broker.backup.store import FILES, BackupError, FileEntry, OtherOwnerError, ms_of
+from seglog_broker.backup.store import FILES, BackupError, FileEntry, ms_of
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.awaited import AwaitedLog, write_awaited
@@ -388,19 +388,6 @@ def test_a_point_that_may_be_there_is_put_again_before_the_next(is_there: bool) 
     assert [moment.logs["t", 0].log_end for moment in broker.moments()] == [3, 6, 9]
 
 
-def test_objects_that_no_point_names_are_removed() -> None:
-    broker = started(3)
-    broker.append(100)
-    broker.after_cut = lambda: take_oldest(broker.log(), len(bases_of(broker.log())) - 1)
-    assert broker.follower.run_round() is None
-    delete_topic(broker.directory, broker.directory.registry.topics["t"])
-    in_vain = broker.objects()
-    broker.publish()
-    named = {part.name for moment in broker.moments() for entry in moment.files.values() for part in entry.parts}
-    assert broker.objects() == named
-    assert not in_vain <= named
-
-
 def test_many_small_appends_leave_few_parts() -> None:
     broker = Broker()
     for _ in range(39):
@@ -553,13 +540,6 @@ def test_a_place_that_was_taken_over_ends_the_backup() -> None:
     (message,) = rounds.told
     assert isinstance(message, Trouble)
     assert message.is_final
-
-
-def test_a_place_of_another_directory_ends_the_backup() -> None:
-    rounds = Rounds(Broker())
-    rounds.error = OtherOwnerError("another's")
-    assert rounds.rounds.step() is None
-    assert rounds.told == [Trouble("another's", is_final=True)]
 
 
 def test_an_old_base_that_is_damaged_is_told_and_nothing_is_removed() -> None:
