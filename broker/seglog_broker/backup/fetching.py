@@ -6,6 +6,7 @@ not so short that the backup has it together with others, and where no start has
 counted from the newest snapshot on that is not above the active segment.
 """
 
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -20,6 +21,7 @@ from seglog_broker.backup.taking import SHORT_BYTES
 from seglog_broker.storage.directory.identity import is_being_restored, root_names
 from seglog_broker.storage.directory.restored_from import RestoredFrom
 from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.segment.awaited import discard_arrived, read_awaited
 from seglog_broker.workers.fetch_jobs import BeginJob, Begun, FetchJob, FetchResult
@@ -112,7 +114,7 @@ def _remove_unfinished(fs: FileSystem, path: str) -> None:
 def _opened(tools: Tools, job: BeginJob | FetchJob) -> Iterator[Destination]:
     """The destination of a job; its failures become StorageError."""
     try:
-        throttle = tools.throttle(job.bytes_per_second or None)
+        throttle = Throttle(job.bytes_per_second or None, time.monotonic, time.sleep, window_seconds=0.0)
         with closing(open_destination(tools.fs, job.place, key_file=job.key_file, throttle=throttle)) as destination:
             yield destination
     except (BackupError, DestinationError) as error:

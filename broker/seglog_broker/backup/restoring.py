@@ -33,6 +33,9 @@ from seglog_protocol.segment_files import TEMPORARY_SUFFIX
 FILES_A_SYNC: Final = 32
 """Files that are synced side by side."""
 
+GAP_BYTES: Final = 1024 * 1024
+"""Bytes between two pieces that are read with them: an object store takes as long for a request."""
+
 DIFFERENCES_MAX: Final = 20
 
 PRODUCER_IDS_SKIPPED: Final = 1_000_000
@@ -226,9 +229,11 @@ def _write_pieces(
     fs: FileSystem, destination: Destination, name: str, pieces: list[_Piece], path: str, progress: BytesDone
 ) -> None:
     """Write what the file ``name`` of the destination has into files below ``path``, which are there."""
-    start, end = pieces[0][0].position, max(part.position + part.size for part, _, _ in pieces)
-    stream = _Stream(destination.read(name, start, end), start)
-    for part, target, position in pieces:
+    stream, end = _Stream(iter(()), 0), -1
+    for number, (part, target, position) in enumerate(pieces):
+        if part.position >= end:
+            end = _end_of_run(pieces, number)
+            stream = _Stream(destination.read(name, part.position, end), part.position)
         crc = written = 0
         with fs.open(f"{path}/{target}", writable=True) as file:
             syncs = PieceSync(file)
@@ -242,6 +247,17 @@ def _write_pieces(
                 "written; restore another one by --until or --backup"
             )
         progress(part.size)
+
+
+def _end_of_run(pieces: list[_Piece], first: int) -> int:
+    """Where the pieces end that are read at once, from the one with that number on: before the first larger gap."""
+    end = pieces[first][0].position
+    for number in range(first, len(pieces)):
+        part = pieces[number][0]
+        if part.position > end + GAP_BYTES:
+            break
+        end = max(end, part.position + part.size)
+    return end
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
 """A broker that serves while older segments are fetched from a backup: what waits, what is told, what comes first."""
 
+import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,10 +12,12 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.lag import measure_lag
+from seglog_broker.backup.directory_destination import DirectoryDestination
 from seglog_broker.backup.fetching import begin_directory
 from seglog_broker.backup.points import PointStore
+from seglog_broker.backup.restoring import GAP_BYTES, write_files
 from seglog_broker.backup.source import open_source
-from seglog_broker.backup.store import BackupError
+from seglog_broker.backup.store import BackupError, FileEntry, Part
 from seglog_broker.inspect.check.partition import check_partition
 from seglog_broker.inspect.check.plan import PartitionContext
 from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
@@ -23,6 +26,7 @@ from seglog_broker.inspect.readable import readable
 from seglog_broker.kafka_export.source import ExportError, read_source
 from seglog_broker.partitions.awaited_segments import AGAIN_SECONDS
 from seglog_broker.storage.directory.identity import is_to_begin
+from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.segment.awaited import read_awaited
 from seglog_broker.tasks.awaiting import RETRY_SECONDS
@@ -32,6 +36,7 @@ from seglog_broker.workers.fetch_jobs import BeginJob, Begun, FetchJob
 from seglog_broker.workers.messages import Tools
 from seglog_broker.workers.pool import Workers
 from seglog_protocol import messages
+from seglog_protocol.checksum import crc32c
 from seglog_protocol.errors import SegmentAwaitedError, StorageError
 from tests.logs import ManualClock, contents, flip_bit, opened_directory, verify
 from tests.support import each_case
@@ -115,6 +120,19 @@ def test_all_but_large_older_segments_is_there_at_once() -> None:
     assert not directory.report.problems
     assert directory.report.clean
     assert {log.log_end_offset for log in directory.logs.values()} == {RECORDS}
+
+
+def test_of_an_object_with_many_segments_their_indexes_are_read_and_not_what_lies_between() -> None:
+    fs, throttle, size = ForgetfulFileSystem(), Throttle(None, lambda: 0.0, lambda _: None), 3 * GAP_BYTES
+    destination, content = DirectoryDestination(fs, "/place", throttle=throttle), random.Random(1).randbytes(4 * size)
+    destination.put("a", [content])
+    before, places = throttle.total, [0, 5, size, size + 100, 2 * size - 9, 3 * size]
+    fs.load({"/new/": b""})
+    parts = [Part("a", place, 5, crc32c(content[place : place + 5])) for place in places]
+    files = [FileEntry(str(part.position), 5, 1, 2, (part,)) for part in parts]
+    write_files(fs, destination, "/new", files, lambda _size: None)
+    assert [fs.snapshot()[f"/new/{place}"] for place in places] == [content[place : place + 5] for place in places]
+    assert throttle.total - before == 10 + 105 + 5 + 5
 
 
 def test_what_a_killed_begin_has_left_is_removed_and_what_is_whole_is_not() -> None:
