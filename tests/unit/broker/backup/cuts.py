@@ -2,19 +2,22 @@
 
 from collections.abc import Callable
 
+from seglog_broker.backup.agent_messages import Changes, Cut, PartitionCut
+from seglog_broker.backup.following import Follower
 from seglog_broker.backup.points import PointWriter
-from seglog_broker.backup.store import FILES, FileEntry, LogEntry, ms_of
 from seglog_broker.storage.directory.log_directory import LogDirectory
-from seglog_broker.storage.directory.snapshot import LINKED_LAST
-from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.filesystem import FileSystem, read_file
-from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
-from seglog_broker.storage.segment.awaited import Part
-from seglog_protocol.checkpoint_files import LEADER_EPOCH_CHECKPOINT
-from seglog_protocol.checksum import crc32c
-from seglog_protocol.segment_files import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, parse_segment_file_name
+from seglog_broker.storage.io.filesystem import FileSystem
+from tests.logs import bases_of
 
-_SMALL = {filenames.PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT, PARTITION_STATE_FILE}
+
+def cut_of(directory: LogDirectory, number: int, now_ms: int) -> Cut:
+    """A cut of all of it."""
+    partitions = []
+    for (topic, partition), log in directory.logs.items():
+        where = topic, partition, directory.registry.topics[topic].id
+        offsets = log.log_start_offset, log.log_end_offset
+        partitions.append(PartitionCut(*where, *offsets, log.segments.active.size, tuple(bases_of(log))))
+    return Cut(number, now_ms, True, tuple(partitions), registry=directory.registry.content().decode())
 
 
 def publish_cut(
@@ -25,33 +28,19 @@ def publish_cut(
     meanwhile: Callable[[], object] = lambda: None,
 ) -> str:
     """Publish all of the directory as it is; its files are read after ``meanwhile``. The id of the moment."""
-    state = writer.state.copy()
-    wanted = {filenames.REGISTRY_FILE: read_file(fs, f"{directory.path}/{filenames.REGISTRY_FILE}")}
-    state.files.clear()
-    state.logs.clear()
-    sizes: dict[str, dict[int, int]] = {}
-    for (topic, number), log in directory.logs.items():
-        topic_id = directory.registry.topics[topic].id
-        state.logs[topic, number] = LogEntry(topic, number, topic_id, log.log_start_offset, log.log_end_offset, ())
-        sizes[f"{topic}-{number}"] = {base: log.segments.at(base).size for base in log.segments.bases}  # type: ignore[union-attr]
-    meanwhile()
-    for name, segments in sizes.items():
-        for file in fs.list_directory(f"{directory.path}/{name}"):
-            base, suffix = parse_segment_file_name(file) or (-1, "")
-            is_closed = suffix in SEGMENT_SUFFIXES and base in segments and base != max(segments)
-            if file in _SMALL or is_closed or (suffix == SNAPSHOT_SUFFIX and base <= max(segments)):
-                wanted[f"{name}/{file}"] = read_file(fs, f"{directory.path}/{name}/{file}")
-        active = f"{name}/{max(segments):020}{LOG_SUFFIX}"
-        wanted[active] = read_file(fs, f"{directory.path}/{active}")[: segments[max(segments)]]
-    for file in LINKED_LAST:
-        if fs.exists(f"{directory.path}/{file}"):
-            wanted[file] = read_file(fs, f"{directory.path}/{file}")
-    state.id = writer.next_id(now_ms)
-    bundle = f"{FILES}{state.id}-000000"
-    writer.destination.put(bundle, wanted.values())
-    position = 0
-    for path, content in wanted.items():
-        parts = (Part(bundle, position, len(content), crc32c(content)),) if content else ()
-        state.files[path] = FileEntry(path, len(content), ms_of(state.id), 0, parts)
-        position += len(content)
-    return writer.publish(state).id
+
+    def ask_cut(_is_whole: bool) -> Cut:
+        cut = cut_of(directory, 1, now_ms)
+        meanwhile()
+        return cut
+
+    follower = Follower(
+        *(fs, directory.path, writer.destination, writer),
+        ask_cut=ask_cut,
+        ask_changes=lambda: Changes(()),
+        sent=lambda: 0,
+        keep_ms=1 << 40,
+    )
+    published = follower.run_round()
+    assert published is not None, follower.lacking
+    return published.id

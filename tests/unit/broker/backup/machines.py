@@ -10,6 +10,7 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.directory.identity import decode_properties
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.logs import ManualClock, append_one, batch, opened_directory
 from tests.unit.broker.backup.cuts import publish_cut
 from tests.unit.broker.storage.steps import create_topic
@@ -56,6 +57,8 @@ class Machines:
         for _ in range(records):
             append_one(directory.logs["t", 0], batch(b"value", timestamp=1000))
         self.records += records
+        if isinstance(self.fs, ForgetfulFileSystem):
+            self.fs.now_ms += 1_000  # of files that change
         moment = publish_cut(self.fs, directory, self.writer, ManualClock().now_ms())
         directory.close()
         return moment

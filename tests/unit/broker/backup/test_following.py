@@ -20,6 +20,7 @@ from seglog_broker.storage.segment.awaited import AwaitedLog, write_awaited
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.checksum import crc32c
 from tests.logs import ManualClock, append_one, arrive, bases_of, batch, cut_file, opened_directory
+from tests.unit.broker.backup.cuts import cut_of
 from tests.unit.broker.storage.steps import create_topic, delete_topic, take_oldest
 
 KEEP_MS = 86_400_000
@@ -85,13 +86,9 @@ class Broker:
         self.number += 1
         self.clock.now += 1_000
         self.fs.now_ms = self.clock.now
-        found: dict[tuple[str, int], PartitionCut] = {}
-        self.expected = {}
-        for (topic, number), log in self.directory.logs.items():
-            topic_id = self.directory.registry.topics[topic].id
-            bases, size = tuple(bases_of(log)), log.segments.active.size
-            offsets = log.log_start_offset, log.log_end_offset
-            found[topic, number] = PartitionCut(topic, number, topic_id, *offsets, size, bases)
+        whole, self.expected = cut_of(self.directory, self.number, self.clock.now), {}
+        found = {(partition.topic, partition.partition): partition for partition in whole.partitions}
+        for log in self.directory.logs.values():
             for segment in log.segments:
                 if self.fs.exists(segment.log_path):
                     data = read_file(self.fs, segment.log_path)
@@ -106,7 +103,7 @@ class Broker:
                 changed.append(msgspec.structs.replace(partition, bases=None))
         gone = tuple(key for key in self.cut_before if key not in found)
         self.cut_before, self.replaced = found, set()
-        registry = self.directory.registry.content().decode() if is_whole else None
+        registry = whole.registry if is_whole else None
         self.after_cut()
         self.after_cut = lambda: None
         return Cut(self.number, self.clock.now, is_whole, tuple(changed), gone, registry)

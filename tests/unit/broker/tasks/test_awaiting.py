@@ -17,7 +17,7 @@ from seglog_broker.backup.fetching import begin_directory
 from seglog_broker.backup.points import PointStore
 from seglog_broker.backup.restoring import GAP_BYTES, write_files
 from seglog_broker.backup.source import open_source
-from seglog_broker.backup.store import BackupError, FileEntry, Part
+from seglog_broker.backup.store import BackupError, FileEntry
 from seglog_broker.inspect.check.partition import check_partition
 from seglog_broker.inspect.check.plan import PartitionContext
 from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
@@ -28,7 +28,7 @@ from seglog_broker.partitions.awaited_segments import AGAIN_SECONDS
 from seglog_broker.storage.directory.identity import is_to_begin
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.segment.awaited import read_awaited
+from seglog_broker.storage.segment.awaited import Part, read_awaited
 from seglog_broker.tasks.awaiting import RETRY_SECONDS
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload, InlineWorkers
