@@ -205,36 +205,36 @@ async def serve(
                 nursery.start_soon(_run_tasks, broker, tasks, running)
                 nursery.start_soon(_run_ready, ready, serving)
                 await running.wait()
-                if broker.fence is not None:
-                    nursery.start_soon(broker.fence.watch)
-                    await broker.fence.wait_open(partial(_note_awaited, config, manager))
                 addresses, kafka, pages = map(addresses_of, (listeners, kafka_listeners, http_listeners))
                 native_port = listeners[0].socket.getsockname()[1]
-                log.info(
-                    "broker_ready",
-                    listen=", ".join(addresses),
-                    **({"kafka": ", ".join(kafka)} if kafka else {}),
-                    **({"http": ", ".join(pages)} if pages else {}),
-                    topics=len({topic for topic, _ in broker.partitions}),
-                    partitions=len(broker.partitions),
-                    **({"recovering": len(broker.recoveries)} if broker.recoveries else {}),
-                    seconds=round(trio.current_time() - began, 3),
-                )
-                status = f"Serving {', '.join(addresses)}"
-                manager.ready(status)
-                task_status.started(Serving(addresses, kafka, broker))
-                if reloads is not None:
-                    nursery.start_soon(run_reloads, broker, reloads, manager, status)
                 async with trio.open_nursery() as doors:  # cancelled, they stop accepting, drain, and return
                     doors.start_soon(_end_waits, broker)
-                    listen_to_kafka = partial(
-                        serve_kafka, places=places, kinds=kinds, native_port=native_port, faults=faults
-                    )
-                    doors.start_soon(listen_to_kafka, broker, kafka_listeners, ready)
                     if http is not None:
                         kind_of_http = Listener.of(http, broker.tls)._replace(name=HTTP)
                         listen_to_http = partial(serve_http, kind=kind_of_http, native_port=native_port, faults=faults)
                         doors.start_soon(listen_to_http, broker, http_listeners, ready)
+                    if broker.fence is not None:
+                        nursery.start_soon(broker.fence.watch)
+                        await broker.fence.wait_open(partial(_note_awaited, config, manager))
+                    log.info(
+                        "broker_ready",
+                        listen=", ".join(addresses),
+                        **({"kafka": ", ".join(kafka)} if kafka else {}),
+                        **({"http": ", ".join(pages)} if pages else {}),
+                        topics=len({topic for topic, _ in broker.partitions}),
+                        partitions=len(broker.partitions),
+                        **({"recovering": len(broker.recoveries)} if broker.recoveries else {}),
+                        seconds=round(trio.current_time() - began, 3),
+                    )
+                    status = f"Serving {', '.join(addresses)}"
+                    manager.ready(status)
+                    task_status.started(Serving(addresses, kafka, broker))
+                    if reloads is not None:
+                        nursery.start_soon(run_reloads, broker, reloads, manager, status)
+                    listen_to_kafka = partial(
+                        serve_kafka, places=places, kinds=kinds, native_port=native_port, faults=faults
+                    )
+                    doors.start_soon(listen_to_kafka, broker, kafka_listeners, ready)
                     doors.start_soon(
                         partial(serve_native, broker, listeners, ready, kafka=kafka, faults=faults, kind=kind)
                     )

@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable
+from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from seglog_broker.storage.io.clock import boottime_ns
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.kafka import messages
 from tests.logs import batch
-from tests.processes import Daemon, kafka_daemon, seglogd, wait_until
+from tests.processes import Daemon, ended, free_port, kafka_daemon, seglogd, start_daemon, wait_until
 from tests.unit.broker.listeners.kafka.kafka_peer import KafkaPeer, produce, results
 from tests.unit.broker.listeners.kafka.test_kafka_transactions import Producer
 from tests.unit.broker.listeners.kafka.test_share import ACCEPT, Member
@@ -31,8 +32,8 @@ LEASE_MS = 3_000
 PIPELINED = 500
 
 
-def settings(place: Path) -> list[str]:
-    return [f"seglog.backup.to={place}", f"seglog.backup.lease.ms={LEASE_MS}", "seglog.backup.lag.ms=1000"]
+def settings(place: Path, lease_ms: int = LEASE_MS) -> list[str]:
+    return [f"seglog.backup.to={place}", f"seglog.backup.lease.ms={lease_ms}", "seglog.backup.lag.ms=1000"]
 
 
 class Clients:
@@ -246,3 +247,23 @@ def test_a_start_waits_for_the_lease_of_one_that_was_killed_but_not_of_one_that_
         assert waits in running.log_text()
         assert boottime_ns() - killed > LEASE_MS * 1_100_000
         assert running.stop() == 0
+
+
+def test_a_start_that_waits_for_its_lease_lives_and_is_not_ready(tmp_path: Path) -> None:
+    port, keys = free_port(), settings(tmp_path / "place", 600_000)
+    with kafka_daemon(tmp_path / "data", *keys) as running:
+        running.kill()
+    arguments = ["--http", f"127.0.0.1:{port}", *(value for key in keys for value in ("--set", key))]
+    with (tmp_path / "log").open("wb") as log, ended(start_daemon(tmp_path / "data", log.fileno(), *arguments)):
+        wait_until(lambda: "was not released" in (tmp_path / "log").read_text(), "a start that waits")
+        assert (_status(port, "/livez"), _status(port, "/readyz")) == (200, 503)
+        assert "broker_ready" not in (tmp_path / "log").read_text()
+
+
+def _status(port: int, page: str) -> int:
+    connection = HTTPConnection("127.0.0.1", port)
+    try:
+        connection.request("GET", page)
+        return connection.getresponse().status
+    finally:
+        connection.close()
