@@ -22,14 +22,13 @@ from seglog_broker.backup.store import (
     SegmentFacts,
     id_at,
 )
-from seglog_broker.backup.uploading import Piece, upload
+from seglog_broker.backup.uploading import Piece, count_sound, upload
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.copying import SourceTooShortError, read_chunks
+from seglog_broker.storage.io.copying import SourceTooShortError
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.segment.awaited import Part
 from seglog_protocol import segment_files as names
-from seglog_protocol.checksum import crc32c
 from seglog_protocol.version import VERSION
 
 SHORT_BYTES: Final = 16 * 1024
@@ -173,18 +172,16 @@ class _Taking:
         if before is not None and self._has_grown(file, before):
             self._put([Piece(file, before.parts)])
             return
-        self._put_whole(file, log.checksum(), link=link)
+        name = self._name()
+        self._store.destination.put_file(name, f"{self._source.path}/{file.path}", size=file.size, link=link)
+        self._add(file, (Part(name, 0, file.size, log.checksum()),))
 
     def _has_grown(self, file: SourceFile, before: FileEntry) -> bool:
         """Whether the first bytes of the file are those of the last backup, and worth keeping."""
         if before.inode != file.inode or not SHORT_BYTES <= before.size < file.size or len(before.parts) >= PARTS_MAX:
             return False
-        position = 0
-        for part in before.parts:
-            if self._checksum(f"{self._source.path}/{file.path}", position, position + part.size) != part.crc:
-                return False
-            position += part.size
-        return True
+        file = file._replace(inode=-1)  # all parts are looked at
+        return count_sound(self._fs, self._source.path, file, before) == len(before.parts)
 
     def _other_file(self, file: SourceFile) -> None:
         before = self._before.get(file.path)
@@ -193,13 +190,8 @@ class _Taking:
         elif before is not None and _is_same(before, file):
             self._add(file, before.parts)
         elif self._fs.stat(f"{self._source.path}/{file.path}").size >= file.size:
-            self._put_whole(file, self._checksum(f"{self._source.path}/{file.path}", 0, file.size), link=False)
+            self._put([Piece(file, ())])
         # Else an index that was rebuilt meanwhile, in place: a start makes one.
-
-    def _put_whole(self, file: SourceFile, crc: int, *, link: bool) -> None:
-        name, path = self._name(), f"{self._source.path}/{file.path}"
-        self._store.destination.put_file(name, path, size=file.size, link=link)
-        self._add(file, (Part(name, 0, file.size, crc),))
 
     def _put_short_files(self) -> None:
         if not any(file.size for file in self._short):
@@ -215,12 +207,6 @@ class _Taking:
             if entry is None or entry.path != piece.file.path:
                 raise SourceTooShortError(f"{piece.file.path} is not as it was")
             self._add(piece.file, entry.parts)
-
-    def _checksum(self, path: str, start: int, end: int) -> int:
-        crc = 0
-        for chunk in read_chunks(self._fs, path, end, start=start):
-            crc = crc32c(chunk, crc)
-        return crc
 
     def _name(self) -> str:
         self._count += 1
