@@ -70,6 +70,8 @@ class Found(NamedTuple):
     """Numbers, of ``bulk`` and ``jobs``."""
     latest_ms: int
     """The newest timestamp of a record."""
+    starts: dict[tuple[str, int], int]
+    """Of logs: what was before has expired."""
 
 
 class Promises:
@@ -129,7 +131,7 @@ class Promises:
     def judge(self, running: Daemon, bound: int) -> Found:
         """All that was promised before ``bound`` is there, nothing is twice or elsewhere, nothing is ahead."""
         with seglog.connect(running.address, connect_timeout=60) as client:
-            found, latest_ms = self._judge_records(client, bound)
+            found = self._judge_records(client, bound)
             self._judge_transactions(client, bound)
             ends = {each.partition: each.latest for each in client.offsets(BULK)}
             committed = {each.partition: each.offset or 0 for each in client.group_offsets(READERS)}
@@ -142,9 +144,9 @@ class Promises:
             answer = plain(wire.ask(request("DescribeShareGroupOffsets", asked), 1))
         for topic in answer["groups"][0]["topics"]:
             assert all(partition["start_offset"] <= jobs_end for partition in topic["partitions"]), (answer, jobs_end)
-        return Found(found, latest_ms)
+        return found
 
-    def _judge_records(self, client: seglog.Client, bound: int) -> tuple[dict[Place, int], int]:
+    def _judge_records(self, client: seglog.Client, bound: int) -> Found:
         found: dict[Place, int] = {}
         latest_ms = 0
         for topic in (BULK, JOBS):
@@ -160,7 +162,7 @@ class Promises:
         for place, (number, when) in self.acked.items():
             is_there = found.get(place) == number
             assert is_there or (when >= bound and place not in found) or place[2] < starts[place[:2]], (place, number)
-        return found, latest_ms
+        return Found(found, latest_ms, starts)
 
     def _judge_transactions(self, client: seglog.Client, bound: int) -> None:
         ended = {"CompleteCommit", "CompleteAbort", "Empty"}
@@ -180,7 +182,11 @@ class Promises:
 
     def lost(self, found: Found, told: Told) -> int:
         """How many records that were acked are gone; of those acked before the last answer it told as many, or more."""
-        lost = [when for place, (_, when) in self.acked.items() if place not in found.records]
+        lost = [
+            when
+            for place, (_, when) in self.acked.items()
+            if place not in found.records and place[2] >= found.starts[place[:2]]
+        ]
         known = sum(when < told.when for when in lost)
         assert known <= told.records, f"{known} records were lost, and {told.records} were told"
         return len(lost)
