@@ -1,5 +1,8 @@
 """The continuous backup that the configuration asks for, checked at the start of a broker."""
 
+from pathlib import Path
+
+from seglog_broker.backup.encrypted_destination import KeyFileError, read_key_file
 from seglog_broker.backup.opening import why_no_place
 from seglog_broker.config import BrokerConfig
 from seglog_protocol.errors import InvalidConfigError
@@ -19,15 +22,24 @@ def check_backup(config: BrokerConfig) -> None:
         )
     if not place:
         return
-    why = why_no_place(place)
+    why = why_no_place(place) or _why_lost_together(place, config.log_dir)
     if why is not None:
         raise InvalidConfigError(f"seglog.backup.to cannot be used: {why}", key="seglog.backup.to")
     if key_file:
-        from seglog_broker.backup.encrypted_destination import KeyFileError, read_key_file  # noqa: PLC0415 - few have a key
-
         try:
             read_key_file(key_file)
         except KeyFileError as error:
             raise InvalidConfigError(
                 f"seglog.backup.key.file cannot be used: {error}", key="seglog.backup.key.file"
             ) from error
+
+
+def _why_lost_together(place: str, log_dir: str) -> str | None:
+    """The reason against a place that would be lost with the log directory; None for another one."""
+    files, kept = Path(log_dir).resolve(), Path(place).resolve()
+    if "://" in place or not (kept.is_relative_to(files) or files.is_relative_to(kept)):
+        return None
+    return (
+        f"one of {place} and the log directory, {log_dir}, lies in the other, and would be lost with it: name a "
+        "directory of another disk, or an address such as s3://BUCKET/PATH"
+    )

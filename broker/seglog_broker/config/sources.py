@@ -392,29 +392,12 @@ def check_broker_config(config: BrokerConfig) -> None:
     check_listeners(config)
     check_tokens(config)
     _check_share_groups(config)
-    _check_backup(config)
     threads = max(config.log_cleaner_threads, 1)
     if config.log_cleaner_dedupe_buffer_size // threads <= CLEANER_BUFFER_BYTES_MIN:
         raise InvalidConfigError(
             f"log.cleaner.dedupe.buffer.size = {config.log_cleaner_dedupe_buffer_size} cannot be used: it must be more "
             f"than {CLEANER_BUFFER_BYTES_MIN} for each of the {threads} of log.cleaner.threads.",
             key="log.cleaner.dedupe.buffer.size",
-        )
-
-
-def _check_backup(config: BrokerConfig) -> None:
-    """Refuse a place for backups that would be lost together with the log directory, or that has it among its files."""
-    place, log_dir = config.seglog_backup_to, Path(config.log_dir).resolve()
-    if not place or "://" in place:
-        return
-    resolved = Path(place).resolve()
-    is_inside = resolved.is_relative_to(log_dir)
-    if is_inside or log_dir.is_relative_to(resolved):
-        why = "it lies in the log directory," if is_inside else "in it lies the log directory,"
-        raise InvalidConfigError(
-            f"seglog.backup.to = {place} cannot be used: {why} {config.log_dir}, and would be lost with it. Name a "
-            "directory of another disk, or an address such as s3://BUCKET/PATH.",
-            key="seglog.backup.to",
         )
 
 

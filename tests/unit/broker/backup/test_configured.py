@@ -19,10 +19,21 @@ def test_without_a_place_nothing_is_looked_at(tmp_path: Path) -> None:
     check_backup(config_of(key_file=tmp_path / "absent"))
 
 
-def test_a_place_is_a_directory_or_an_address() -> None:
-    check_backup(config_of(to="/mnt/copies"))
-    with pytest.raises(InvalidConfigError, match="s3:copies is no address: that has two slashes") as refused:
-        check_backup(config_of(to="s3:copies"))
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("s3:copies", "s3:copies is no address: that has two slashes"),
+        (
+            "/data/copies",
+            "one of /data/copies and the log directory, /data, lies in the other, and would be lost with it",
+        ),
+        ("/", "one of / and the log directory, /data, lies in the other, and would be lost"),
+    ],
+)
+def test_a_place_is_an_address_or_a_directory_beside_the_log_directory(place: str, why: str) -> None:
+    check_backup(config_of(to="/data-copies"))
+    with pytest.raises(InvalidConfigError, match=why) as refused:
+        check_backup(config_of(to=place))
     assert refused.value.key == "seglog.backup.to"
 
 

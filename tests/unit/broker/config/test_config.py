@@ -701,14 +701,6 @@ def test_limits_of_share_groups_do_not_contradict_each_other() -> None:
         assert refused(flags=flags).key.startswith(key)
 
 
-def test_a_place_for_backups_is_neither_in_what_it_backs_up_nor_around_it() -> None:
-    load(flags=["log.dir=/data", "seglog.backup.to=/data-copies"])
-    for log_dir, place in (("/data", "/data/copies"), ("/data/logs", "/data")):
-        error = refused(flags=[f"log.dir={log_dir}", f"seglog.backup.to={place}"])
-        assert error.key == "seglog.backup.to"
-        assert "would be lost with it" in error.message
-
-
 # --- Secrets ----------------------------------------------------------------------------------------------------------
 
 SECRETS = [name for name, key in BROKER_KEYS.items() if key.kind.type_name == "password"]
