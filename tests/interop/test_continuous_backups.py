@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
@@ -20,7 +21,16 @@ from tests.interop.object_stores import (
     gateway,
     seaweed,
 )
-from tests.process.faults.losses import Load, Promises, Watch, lose_again_and_again, make_topics, told_by
+from tests.process.faults.losses import (
+    MEGABYTES,
+    SECONDS,
+    Load,
+    Promises,
+    Watch,
+    lose_again_and_again,
+    make_topics,
+    told_by,
+)
 from tests.processes import Daemon, kafka_daemon, seglog, wait_until
 
 pytestmark = [pytest.mark.timeout(900)]
@@ -70,14 +80,17 @@ def test_the_first_machine_acknowledges_nothing_when_the_second_one_does(
     ):
         _use(monkeypatch, link.port)
         with kafka_daemon(tmp_path / "data", *settings) as first:
-            make_topics(first, is_small=True)
+            make_topics(first, is_small=MEGABYTES * SECONDS < 100)
             _use(monkeypatch, store)
             more = [flag for setting in (*settings, "listeners=PLAINTEXT://127.0.0.1:0") for flag in ("--set", setting)]
             second = Daemon(tmp_path / "standby", "--standby", "--from", PLACE, *more)
             serving = pool.submit(second.start)
-            load, watch = Load(first, folders[1], 1), Watch(told_by(first.address))
+            load, watch = Load(first, folders[1], MEGABYTES), Watch(told_by(first.address))
+            ends = time.monotonic() + SECONDS
             try:
-                wait_until(lambda: len({told.bound for told in watch.told}) > 2, "something to be told")
+                wait_until(
+                    lambda: time.monotonic() > ends and len({told.bound for told in watch.told}) > 2, "what is told"
+                )
                 wait_until((second.directory / filenames.STANDBY_SOCKET).exists, "the standby")
                 link.cut_now() if fault == "cut off" else _signal(first, signal.SIGSTOP)
                 promoted = seglog("", "promote", str(second.directory))
@@ -85,7 +98,7 @@ def test_the_first_machine_acknowledges_nothing_when_the_second_one_does(
                 serving.result()
                 histories[0].take()
                 histories[0].judge(second, max(told.bound for told in watch.told))
-                following = Load(second, folders[2], 1)
+                following = Load(second, folders[2], MEGABYTES)
                 try:
                     wait_until(lambda: histories[1].has_each, "promises of the second one")
                     link.mend() if fault == "cut off" else _signal(first, signal.SIGCONT)
