@@ -1,5 +1,6 @@
 """From what a person names as destination to the ``Destination``: a directory or an object store, encrypted or not."""
 
+import os
 import re
 from typing import Final
 
@@ -15,6 +16,7 @@ from seglog_broker.backup.encrypted_destination import (
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol.extras import missing
+from seglog_protocol.object_stores import place_at
 
 _SLIP: Final = re.compile(r"(s3|gs|az):(?!//)")
 
@@ -45,8 +47,14 @@ def why_no_place(where: str) -> str | None:
         return (
             f"{where} is no address: that has two slashes, as s3://BUCKET/PATH. A directory of this name is ./{where}"
         )
-    error = missing("A backup in an object store", "backup", beside="broker") if "://" in where else None
-    return None if error is None else str(error)
+    if "://" not in where:
+        return None
+    try:
+        place_at(where, os.environ)
+    except ValueError as error:
+        return str(error)
+    lacking = missing("A backup in an object store", "backup", beside="broker")
+    return None if lacking is None else str(lacking)
 
 
 def _destination(fs: FileSystem, where: str, throttle: Throttle | None) -> Destination:
@@ -74,7 +82,7 @@ def _check_key(destination: Destination, key: BackupKey | None) -> None:
     if found is not None and key is None:
         raise DestinationError(
             f"the backup in {destination.place} is encrypted: name the file with its key, whose id is {found.hex()}, "
-            "by --key-file"
+            "by --key-file, or a broker by seglog.backup.key.file"
         )
     if key is not None and found != key.id:
         raise wrong_key(destination.place, beginning, key)

@@ -87,8 +87,8 @@ _READERS: Final = 8
 """Points that are read at a time."""
 
 _OTHERWISE: Final = (
-    "restore with --take-over; if it serves now let this machine follow it (seglogd --standby --from PLACE, with an "
-    "empty log directory)"
+    "restore anew with --take-over, which leaves out what was written here since; if it serves now let this machine "
+    "follow it (seglogd --standby --from PLACE, with an empty log directory)"
 )
 
 

@@ -29,7 +29,7 @@ class Fence:
 
     def __init__(self, now: Callable[[], int] = boottime_ns) -> None:
         """``now`` reads CLOCK_BOOTTIME in nanoseconds."""
-        self.waits_for = "the place of the backup"
+        self.waits_for = "the place of the backup has not answered yet"
         """The reason why the lease is not held, or not renewed."""
         self.end_reason = ""
         """The sentence why it is lost for ever; empty while it is not."""
@@ -58,7 +58,7 @@ class Fence:
         if self._is_lapse_told and self.until_ns:
             log.info("lease_renewed")
         self._is_lapse_told = False
-        self.waits_for = "its renewal"
+        self.waits_for = "it was not renewed in time"
         self.until_ns = max(self.until_ns, until_ns)
         self._note_change()
 
@@ -70,7 +70,7 @@ class Fence:
     def end(self, reason: str) -> None:
         """The lease is another's for ever, or cannot be had; the sentence says why, and what to do."""
         self.until_ns = 0
-        self.end_reason = self.end_reason or reason
+        self.end_reason = self.waits_for = self.end_reason or reason
         self._note_change()
 
     async def watch(self) -> NoReturn:

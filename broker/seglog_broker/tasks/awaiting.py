@@ -58,6 +58,12 @@ async def begin_from_backup(config: BrokerConfig, fs: FileSystem, offload: Offlo
     if not is_to_begin(fs, path):
         log.info("backup_not_used", place=place, reason=f"{path} is a log directory already, and is served")
         return
+    if not wanted.takes_over and place == _absolute(config.seglog_backup_to):
+        raise LogDirectoryError(
+            f"{path} was not begun from {place}: seglog.backup.to names that, too, and it belongs to the lost "
+            "directory. If that one never serves again add --take-over, else let seglog.backup.to name another place",
+            path=path,
+        )
     began = logged_at = trio.current_time()
     done = 0
 

@@ -58,6 +58,7 @@ class Backups(Service):
             return
         progress, pause = self.progress, PAUSE_SECONDS
         progress.has_ended = trio.Event()
+        log.info("backup_started", place=progress.place, lag_ms=progress.lag_ms, lease=progress.fence is not None)
         try:
             while not (progress.stop_wanted.is_set() or progress.is_lease_lost):
                 self._has_published = False
@@ -124,6 +125,8 @@ class Backups(Service):
                 changes = lines.Changes(progress.cuts.replaced())
                 nursery.start_soon(self._send, agent, changes)
             case lines.Published():
+                if not self._has_published:  # a first copy takes long: now the place has everything
+                    log.info("backup_published", place=progress.place, id=message.id, bytes=message.written)
                 self._has_published = True
                 progress.note_published(message.number, message.id, message.written)
             case lines.Trouble():

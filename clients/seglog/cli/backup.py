@@ -30,10 +30,8 @@ def _status(client: "Client", options: Options) -> int:
             print_line("published: nothing since the broker started")
         else:
             print_line(f"published: {status.published_id}, the state of {format_time(status.published_ms)}")
-        ratio = (
-            f", {status.written_bytes / status.appended_bytes:.2f} per byte appended" if status.appended_bytes else ""
-        )
-        print_line(f"sent to the place since the broker started: {bytes_text(status.written_bytes)}{ratio}")
+        written, appended = bytes_text(status.written_bytes), bytes_text(status.appended_bytes)
+        print_line(f"sent to the place since the broker started: {written}, for {appended} appended")
         if status.reason is not None:
             print_line(f"held up: {printable(status.reason)}", fg="red")
     is_well = status is not None and status.reason is None and status.lost_ms <= status.lag_ms

@@ -49,7 +49,8 @@ def loss_of(backup: "BackupStatus") -> str:
     seconds = seconds_text(backup.lost_ms / 1000)
     if backup.published_ms is None:
         return (
-            f"without the broker's disk all would be lost that the place has not from before this start, {seconds} ago"
+            f"nothing is published yet, {seconds} after the start: without the broker's disk all would be lost that no "
+            "earlier start has published"
         )
     if not backup.lost_records:
         return "nothing would be lost without the broker's disk"

@@ -35,6 +35,9 @@ def test_a_place_is_an_address_or_a_directory_beside_the_log_directory(place: st
     with pytest.raises(InvalidConfigError, match=why) as refused:
         check_backup(config_of(to=place))
     assert refused.value.key == "seglog.backup.to"
+    for address, reason in (("s4://bucket/copies", "no kind of destination s4"), ("s3://", "names no bucket")):
+        with pytest.raises(InvalidConfigError, match=reason):
+            check_backup(config_of(to=address))
 
 
 def test_a_store_needs_its_library_and_not_what_a_daemon_hides(monkeypatch: pytest.MonkeyPatch) -> None:

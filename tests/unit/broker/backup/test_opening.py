@@ -38,7 +38,9 @@ def test_a_directory_is_encrypted_with_a_key_and_one_that_does_not_fit_is_refuse
     assert b"".join(open_destination(fs, "/encrypted", key_file=key_file).read(MARKER)) == b"{}"
     with pytest.raises(DestinationError, match=r"in /plain is not encrypted: leave out the key file, or begin"):
         open_destination(fs, "/plain", key_file=key_file)
-    with pytest.raises(DestinationError, match=f"in /encrypted is encrypted: .* id is {key.id.hex()}, by --key-file"):
+    with pytest.raises(
+        DestinationError, match=f"in /encrypted is encrypted: .* id is {key.id.hex()}, .* seglog.backup.key.file"
+    ):
         open_destination(fs, "/encrypted")
     with pytest.raises(DestinationError, match=f"/encrypted was encrypted with another key: .*{other.id.hex()}$"):
         open_destination(fs, "/encrypted", key_file=other_file)

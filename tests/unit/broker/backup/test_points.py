@@ -296,7 +296,7 @@ def test_a_place_of_another_is_refused() -> None:
     place.grow()
     with pytest.raises(BackupError, match="has backups of another broker, of cluster cluster, where this one has c2"):
         PointWriter(place.destination, "c2", MINE)
-    with pytest.raises(BackupError, match=r"is a restored copy. .* restore with --take-over; .*, else name"):
+    with pytest.raises(BackupError, match=r"is a restored copy. .* restore anew with --take-over, .*; .*, else name"):
         PointWriter(place.destination, CLUSTER, OTHER)
     for take_over in (False, True):
         with pytest.raises(BackupError, match=r"a broker backs up continuously into /place \(seglog.backup.to\): name"):

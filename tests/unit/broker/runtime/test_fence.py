@@ -53,7 +53,11 @@ async def test_a_start_waits_and_tells_why(fence: Fence) -> None:
             await wait_all_tasks_blocked()
         fence.hold(100)  # it is over already
         await wait_all_tasks_blocked()
-        assert told[:3] == ["the place of the backup", "the lease of first.example", "the place is away"]
+        assert told[:3] == [
+            "the place of the backup has not answered yet",
+            "the lease of first.example",
+            "the place is away",
+        ]
         assert nursery.child_tasks
         fence.hold(200)
 
@@ -67,5 +71,6 @@ async def test_what_is_lost_is_lost_for_ever(fence: Fence) -> None:
             fence.end("it was taken over")
             fence.end("and then something else")
             assert not fence.is_open
+            assert fence.waits_for == "it was taken over", "which is what is logged"
             fence.hold(300)
             assert not fence.is_open

@@ -18,6 +18,7 @@ from seglog_broker.backup.points import PointStore
 from seglog_broker.backup.restoring import GAP_BYTES, write_files
 from seglog_broker.backup.source import open_source
 from seglog_broker.backup.store import BackupError, FileEntry
+from seglog_broker.config import load_config
 from seglog_broker.inspect.check.partition import check_partition
 from seglog_broker.inspect.check.plan import PartitionContext
 from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
@@ -29,7 +30,7 @@ from seglog_broker.storage.directory.identity import is_to_begin
 from seglog_broker.storage.io.clock import Throttle
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.segment.awaited import Part, read_awaited
-from seglog_broker.tasks.awaiting import RETRY_SECONDS
+from seglog_broker.tasks.awaiting import RETRY_SECONDS, Beginning, begin_from_backup
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload, InlineWorkers
 from seglog_broker.workers.fetch_jobs import BeginJob, Begun, FetchJob
@@ -37,7 +38,7 @@ from seglog_broker.workers.messages import Tools
 from seglog_broker.workers.pool import Workers
 from seglog_protocol import messages
 from seglog_protocol.checksum import crc32c
-from seglog_protocol.errors import SegmentAwaitedError, StorageError
+from seglog_protocol.errors import LogDirectoryError, SegmentAwaitedError, StorageError
 from tests.logs import ManualClock, contents, flip_bit, opened_directory, verify
 from tests.support import each_case
 from tests.unit.broker.backup.test_following import started
@@ -109,6 +110,14 @@ def metric(broker: Broker, name: str) -> float:
     value = found.samples[0][1]
     assert isinstance(value, int | float)
     return value
+
+
+async def test_a_place_that_the_broker_is_to_go_on_with_is_to_be_taken_over() -> None:
+    """Else it would serve, and could have its backup there only by losing again what it was given since."""
+    fs, (settings, _) = ForgetfulFileSystem(), load_config(None, "", {}, ["log.dir=/data", "seglog.backup.to=/place"])
+    with pytest.raises(LogDirectoryError, match=r"belongs to the lost directory.* add --take-over, else let seglog"):
+        await begin_from_backup(settings, fs, InlineOffload(), Beginning("/place", None, takes_over=False))
+    assert not fs.exists("/data")
 
 
 def test_all_but_large_older_segments_is_there_at_once() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
@@ -27,6 +28,19 @@ async def test_the_process_is_told_what_the_configuration_says(broker: Broker) -
         assert told == ("/data", "s3://bucket/backup", 5000, 60_000, 7, 0)
         assert begin.cluster_id == broker.directory.cluster_id
         assert len(begin.directory_id) == len(begin.cluster_id)
+
+
+async def test_the_log_says_where_to_and_when_the_first_copy_is_there(broker: Broker) -> None:
+    with capture_logs() as logged:
+        async with backing_up(broker) as started:
+            agent = await started.agent()
+            await agent.publish(7)
+            await agent.publish(8)
+    place = "s3://bucket/backup"
+    assert [line for line in logged if line["event"].startswith("backup_")] == [
+        {"event": "backup_started", "log_level": "info", "place": place, "lag_ms": 5000, "lease": False},
+        {"event": "backup_published", "log_level": "info", "place": place, "id": "id-1", "bytes": 7},
+    ]
 
 
 async def test_a_cut_has_what_has_changed_since_the_one_before(broker: Broker) -> None:
