@@ -90,7 +90,7 @@ class Place:
         gone: Iterable[TopicPartition] = (),
     ) -> str:
         """Publish a moment at which a file has one part more, behind the first ``kept``; its id."""
-        part, new = self.put(), self.writer.state.copy()
+        part, new = self.put(), self.writer.begun  # as a follower does: it is the writer's, too
         for name in removed:
             new.files.pop(name, None)
         parts = (*(new.files[path].parts[:kept] if path in new.files else ()), part)
