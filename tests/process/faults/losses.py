@@ -40,6 +40,14 @@ from tests.processes import SEGLOGD, Daemon, clean_environment, kafka_daemon, wa
 from tests.support import soak_seed
 
 NS: Final = 1_000_000_000
+COMPACTING: Final = (
+    "offsets.topic.segment.bytes=1048576",
+    "transaction.state.log.segment.bytes=1048576",
+    "log.cleaner.backoff.ms=500",
+    "log.cleaner.min.cleanable.ratio=0.01",
+)
+"""So that topics of the broker's own are compacted all the time, in a long run."""
+
 LOSSES: Final = int(os.environ.get("SEGLOG_LOSSES", "2"))
 SECONDS: Final = float(os.environ.get("SEGLOG_LOSS_SECONDS", "4"))
 MEGABYTES: Final = float(os.environ.get("SEGLOG_LOSS_MB", "1"))
@@ -319,7 +327,13 @@ def lose_again_and_again(place: str, folder: Path, *more: str) -> None:
     seed = soak_seed()
     print(f"seed {seed}")
     chosen = random.Random(seed)
-    settings = (f"seglog.backup.to={place}", "seglog.backup.lag.ms=2000", "seglog.backup.keep.ms=60000", *more)
+    settings = (
+        f"seglog.backup.to={place}",
+        "seglog.backup.lag.ms=2000",
+        "seglog.backup.keep.ms=60000",
+        *COMPACTING,
+        *more,
+    )
     promises = Promises(folder)
     with kafka_daemon(folder / "data", *settings) as running:
         arguments = running.arguments
