@@ -115,8 +115,10 @@ class Attempts:
         """Seconds to wait before the next attempt. Raises NotReachableError when no time is left."""
         delay = backoff_seconds(self._failed)
         if now + delay >= self._deadline:
+            is_closed = isinstance(error.__cause__, ConnectionLostError)
+            lease = ", and does it hold its lease (see its /readyz)" if is_closed else ""
             raise NotReachableError(
-                f"{error.message} (tried for {round(self._timeout, 1):g} s); is seglogd running there?",
+                f"{error.message} (tried for {round(self._timeout, 1):g} s); is seglogd running there{lease}?",
                 server=error.server,
             ) from error
         self._failed += 1

@@ -132,6 +132,12 @@ def test_nobody_there_is_said_with_the_address_and_what_to_do() -> None:
     assert caught.value.server == address
 
 
+def test_a_broker_that_answers_nobody_is_asked_for_its_lease(broker: FakeBroker) -> None:
+    broker.script = lambda _request, _: CLOSE
+    with pytest.raises(NotReachableError, match=r"running there, and does it hold its lease \(see its /readyz\)\?"):
+        dialer_of(broker).dial(0.05)
+
+
 def test_backoff_doubles_is_spread_and_has_an_end() -> None:
     assert [backoff_seconds(n, lambda: 1.0) for n in range(7)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     assert backoff_seconds(0, lambda: 0.0) == 0.025
