@@ -64,6 +64,7 @@ class BackupProgress:
         """Another process makes the backup from now on, and gets everything first."""
         self.cuts.begin()
         self._cut = None
+        self._look()  # the time of what is not published is counted from here, whoever asks first
 
     def note_cut(self, moment: Moment) -> None:
         """A cut is given away."""
@@ -90,7 +91,7 @@ class BackupProgress:
         return self._feed.size - (0 if self._published is None else self._published.size)
 
     def lost_seconds(self) -> float:
-        """Time of which records would be lost; 0 if none would. Before anything is published, since the first look."""
+        """Time of which records would be lost; 0 if none would. Before anything is published, since the start."""
         now = self._look()
         return now - (now if self._clean_at is None else self._clean_at)
 

@@ -43,6 +43,14 @@ async def test_the_log_says_where_to_and_when_the_first_copy_is_there(broker: Br
     ]
 
 
+async def test_until_something_is_published_the_loss_is_counted_from_the_start(broker: Broker) -> None:
+    assert broker.backup is not None
+    async with backing_up(broker) as started:
+        await started.agent()
+        await trio.sleep(60)
+        assert broker.backup.lost_seconds() == 60
+
+
 async def test_a_cut_has_what_has_changed_since_the_one_before(broker: Broker) -> None:
     await with_topic(broker, "other")
     async with backing_up(broker) as started:
