@@ -114,7 +114,7 @@ class BackupProgress:
             published_ms=None if self._published is None else self._published.at_ms,
             written_bytes=self.written,
             appended_bytes=self._feed.size,
-            reason=self.why_held_up(),
+            reason=self.why_held_up() or next(iter(self._left_behind()), None),
         )
 
     def problems(self) -> Iterator[Problem]:
@@ -129,10 +129,13 @@ class BackupProgress:
             yield Problem(
                 "backup",
                 f"the backup to {self.place} is {seconds:.0f} s behind, more than seglog.backup.lag.ms = "
-                f"{self.lag_ms}: its place takes less than is appended, or this is the first backup, which is a copy",
+                f"{self.lag_ms}: its place hangs or takes less than is appended, or this is the first copy",
             )
-        left = [sentence for partition, sentence in self.cuts.left_behind.items() if not partition.is_deleted]
-        yield from (Problem("backup", sentence) for sentence in left[:TOLD_MAX])
+        yield from (Problem("backup", sentence) for sentence in self._left_behind()[:TOLD_MAX])
+
+    def _left_behind(self) -> list[str]:
+        """Sentences about partitions of which the place will not have everything."""
+        return [sentence for partition, sentence in self.cuts.left_behind.items() if not partition.is_deleted]
 
     def why_held_up(self) -> str | None:
         """The reason why nothing is published now, None if there is none."""

@@ -8,6 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.backup.agent_messages import Cut, PartitionCut, line_of, pieces_of
+from seglog_broker.partitions.backup_progress import BackupProgress
 from seglog_broker.partitions.commit_round import Flushable
 from seglog_broker.partitions.feed import GONE_MAX, Feed
 from seglog_broker.testing.forgetful import PROCESS_KILL, Fault, ForgetfulFileSystem
@@ -41,6 +42,7 @@ async def test_of_a_partition_that_cannot_be_synced_it_has_what_is_on_the_disk_a
     assert copier.partitions["t", 1].log_end == 2
     [sentence] = copier.cuts.left_behind.values()
     assert sentence.startswith("the backup has t-0 up to offset 1 alone: ")
+    assert BackupProgress(broker.config, broker.commits.feed, copier.cuts).status().reason == sentence
 
 
 async def test_it_waits_for_recoveries_and_says_so() -> None:
