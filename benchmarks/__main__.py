@@ -150,7 +150,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=Path,
         metavar="DIR",
         default=REPOSITORY / "build" / "benchmarks",
-        help="on the disk to measure; about 5 GB are used for a while (build/benchmarks)",
+        help="on the disk to measure; about 20 GB are used for a while (build/benchmarks)",
     )
     parser.add_argument("--peers-python", metavar="PYTHON", help="an interpreter that can import confluent_kafka")
     parser.add_argument(

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from seglog_broker.backup.encrypted_destination import KeyFileError, read_key_file
-from seglog_broker.backup.opening import why_no_place
 from seglog_broker.config import BrokerConfig
 from seglog_protocol.errors import InvalidConfigError
 
@@ -22,6 +20,10 @@ def check_backup(config: BrokerConfig) -> None:
         )
     if not place:
         return
+    # They take what only the broker needs, and --check-config is for a client's installation, too.
+    from seglog_broker.backup.encrypted_destination import KeyFileError, read_key_file  # noqa: PLC0415
+    from seglog_broker.backup.opening import why_no_place  # noqa: PLC0415
+
     why = why_no_place(place) or _why_lost_together(place, config.log_dir)
     if why is not None:
         raise InvalidConfigError(f"seglog.backup.to cannot be used: {why}", key="seglog.backup.to")

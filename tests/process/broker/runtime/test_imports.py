@@ -11,6 +11,7 @@ from tests.support import ON_SOURCES, REPOSITORY
 
 ELSEWHERE = {
     "seglog_broker/__main__.py": "before it serves",
+    "seglog_broker/backup/configured.py": "before it serves",
     "seglog_broker/listeners/serving.py": "before it serves pages",
     "seglog_broker/runtime/signals.py": "before it serves",
     "seglog_broker/security/authenticator.py": "before it serves, but for scram, which is imported after the start",
