@@ -53,18 +53,10 @@ def wait_until_backed_up(running: Daemon) -> None:
 def _round(running: Daemon, topic: str, size: int, rate: int, seconds: float) -> Round:
     frame = append_frame(topic, [batch_of(size)[0]], "disk")
     pids = [running.pid, *children(running.pid, _AGENT)]
-    found = []
     with connect(running.port) as connection:
         connection.ask_frame(frame)
         before = [cpu_seconds(pid) for pid in pids]
-        began = time.perf_counter()
-        for number in range(int(seconds * rate)):
-            due = began + number / rate
-            if (ahead := due - time.perf_counter()) > 0:
-                time.sleep(ahead)
-                due = time.perf_counter()  # the sleep's own lateness is not the broker's
-            connection.ask_frame(frame)
-            found.append(time.perf_counter() - due)
+        found = connection.ask_at_rate(frame, rate, seconds)
         used = [cpu_seconds(running.pid)]
         if len(pids) > 1:  # what it has yet to send is its work, too; being asked is none of the broker's
             wait_until_backed_up(running)

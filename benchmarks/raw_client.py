@@ -86,6 +86,19 @@ class Connection:
             raise BenchmarkError(f"the daemon answered {error}")
         return reply.header, bytes(reply.payload)
 
+    def ask_at_rate(self, frame: bytes, rate: int, seconds: float) -> list[float]:
+        """Send a request so many times a second; seconds from when each was due until its reply."""
+        found = []
+        began = time.perf_counter()
+        for number in range(int(seconds * rate)):
+            due = began + number / rate
+            if (ahead := due - time.perf_counter()) > 0:
+                time.sleep(ahead)
+                due = time.perf_counter()  # the sleep's own lateness is not the broker's
+            self.ask_frame(frame)
+            found.append(time.perf_counter() - due)
+        return found
+
     def create_topic(self, topic: str, partitions: int = 1, **config: str | int) -> None:
         """Keys of ``config`` have underscores for dots."""
         keys: dict[str, str | int | float | bool] = {key.replace("_", "."): value for key, value in config.items()}

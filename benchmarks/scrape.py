@@ -42,19 +42,8 @@ def _prepare(running: Daemon, topics: int, groups: int) -> None:
 
 def _latencies(port: int, ack: Ack, seconds: float) -> list[float]:
     """Seconds from when an append was due until its answer."""
-    rate = RATES[ack]
-    frame = append_frame(TOPIC % 0, [batch_of(1_000)[0]], ack)
-    found = []
     with connect(port) as connection:
-        began = time.perf_counter()
-        for number in range(int(seconds * rate)):
-            due = began + number / rate
-            if (ahead := due - time.perf_counter()) > 0:
-                time.sleep(ahead)
-                due = time.perf_counter()  # the sleep's own lateness is not the broker's
-            connection.ask_frame(frame)
-            found.append(time.perf_counter() - due)
-    return found
+        return connection.ask_at_rate(append_frame(TOPIC % 0, [batch_of(1_000)[0]], ack), RATES[ack], seconds)
 
 
 def _scraped(running: Daemon, ack: Ack, seconds: float, pages: list[float]) -> list[float]:

@@ -135,8 +135,8 @@ class Follower:
 
     def _settle(self) -> None:
         """Forget what the place has now."""
-        for waiting in (self._pending, self._to_list):
-            waiting.clear()
+        self._pending.clear()
+        self._to_list.clear()
 
     # The cut.
 
